@@ -392,9 +392,9 @@ def ask(
     if not sentence.strip():
         raise ConfigError("", "ask with a sentence, such as 'a bus in the snow at night'")
     config = loaded.config
-    target = class_of(sentence, config["classes"], target_class)
+    target = class_of(sentence, config.classes, target_class)
     specs = _in_order(loaded) if classifier is None else [one_of(loaded, classifier, "--classifier")]
-    confidence = 1 - float(config["alpha"])
+    confidence = 1 - config.alpha
     with at_hand() as models:
         images, source = _draws(loaded, models, index)(sentence, n)
         answers, tables = [], []
@@ -413,19 +413,18 @@ def ask(
 
 def _in_order(run: C2BRun) -> list[str]:
     """Returns the run's classifiers in the order of its config."""
-    specs = run.config["classifier"]
-    order = [specs] if isinstance(specs, str) else list(specs)
-    return sorted(classifiers_of(run), key=order.index)
+    return sorted(classifiers_of(run), key=run.config.classifiers.index)
 
 
 def _draws(run: C2BRun, models: Loaders, index: str | None) -> QuestionSample:
     """Returns a function that finds or makes images of a sentence: by the run's index, or its generator."""
-    images = run.config["images"]
-    path = index or images.get("index")
+    images, seed = run.config.images, run.config.seed
+    path = index or images.index
     if path is not None:
         return lambda caption, n: _retrieved(caption, n, models, path)
-    if images.get("generator") is not None:
-        return lambda caption, n: _generated(caption, n, models, images["generator"], run.config["seed"])
+    generator = images.generator
+    if generator is not None:
+        return lambda caption, n: _generated(caption, n, models, generator, seed)
     raise ConfigError(
         "--index",
         f"{run.path} is a run on labelled images, which holds none for a sentence of yours: name an "
@@ -454,8 +453,8 @@ def _predictions(run: C2BRun, models: Loaders, name: str, images: pa.Table) -> p
     config = run.config
     noted = run.manifest.get("models", {}).get(f"{CLASSIFIER}{name}", {})
     classifier = models.classifier(noted.get("spec", name))()
-    right = config.get("right", "among_classes")  # the rule of runs from before there were several
-    asking = classification(name, classifier, config["classes"], config["label_map"], right)
+    label_map = config.label_map if isinstance(config.label_map, dict) else None
+    asking = classification(name, classifier, config.classes, label_map, config.right)
     then = noted.get("revision")
     if then not in (None, asking.revision):
         raise RunError(
@@ -473,9 +472,9 @@ PAGE = "report.html"
 
 def check_question(run: C2BRun, question: QuestionConfig) -> None:
     """Raises ConfigError for a question that the run cannot answer. It loads no model."""
-    if not draws_images(run.config):
+    if not draws_images(run.record.config):
         raise ConfigError("run", LABELLED)
-    class_of(question.sentence, run.config["classes"], question.target_class)
+    class_of(question.sentence, run.config.classes, question.target_class)
     if question.classifier is not None:
         one_of(run, question.classifier, "--classifier")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -31,33 +31,46 @@ from c2b_ray.report.words import Column, Summary
 from c2b_ray.stats.resampling import SampledEstimate, difference_of_estimates
 from c2b_ray.storage import files
 from c2b_ray.storage.run import Run
-from c2b_ray.tables.comparison_rows import FindingCompared
+from c2b_ray.tables.rows import NULLABLE, schema_of
 from c2b_ray.text import finite
 
 PROBLEMS = ("against", "failure", "found", "raises")
 """Verdicts that a classifier has a problem, as gates name them; they are counted in lists of runs."""
-FINDINGS = pa.schema(
-    [
-        pa.field("classifier", pa.string(), nullable=False),
-        pa.field("finding", pa.string(), nullable=False),
-        ("verdict", pa.string()),
-        ("value", pa.float64()),
-        ("value_low", pa.float64()),
-        ("value_high", pa.float64()),
-        ("n", pa.int64()),
-        ("doubt", pa.string()),
-    ]
-)
-FINDINGS_COMPARISON = pa.schema(
-    [
-        pa.field("finding", pa.string(), nullable=False),
-        *[(f"verdict_{side}", pa.string()) for side in "ab"],
-        *[(f"value_{side}", pa.float64()) for side in "ab"],
-        *[(f"n_{side}", pa.int64()) for side in "ab"],
-        *[(name, pa.float64()) for name in ("difference", "difference_low", "difference_high", "p_value", "q_value")],
-        pa.field("change", pa.string(), nullable=False),
-    ]
-)
+
+
+class FindingRow(TypedDict):
+    """A finding of a run."""
+
+    classifier: str
+    finding: str
+    verdict: str | None
+    value: float | None
+    value_low: float | None
+    value_high: float | None
+    n: int | None
+    doubt: str | None
+
+
+class FindingsComparisonRow(TypedDict):
+    """A finding of two runs, A and B."""
+
+    finding: str
+    verdict_a: str | None
+    verdict_b: str | None
+    value_a: float | None
+    value_b: float | None
+    n_a: Annotated[int, NULLABLE]
+    n_b: Annotated[int, NULLABLE]
+    difference: float | None
+    difference_low: float | None
+    difference_high: float | None
+    p_value: float | None
+    q_value: float | None
+    change: str
+
+
+FINDINGS = schema_of(FindingRow)
+FINDINGS_COMPARISON = schema_of(FindingsComparisonRow)
 MOST_ROWS = 20
 ALPHA = 0.05
 """The level of intervals where the config names none (`alpha`)."""
@@ -157,11 +170,11 @@ class View:
 
 def write_report(run: Run) -> str:
     """Writes report.html, whole or not at all; returns its path."""
-    audit, shown, manifest = audit_of(run), summary(run), run.manifest
+    audit, shown, manifest, config = audit_of(run), summary(run), run.manifest, run.config
     counts = {name: name.replace("_", " ") for name in audit.tables}
     view = View(
         question=audit.question,
-        title=clean(str(run.config.get("task") or run.config.get("name") or audit.name)),
+        title=clean(str(getattr(config, "task", None) or getattr(config, "name", None) or audit.name)),
         headline=f"{shown.headline}.",
         headings=_HEADINGS,
         rows=tuple(_texts(one) for one in sorted(findings_of(run), key=_order)),
@@ -237,10 +250,10 @@ def _check_same(run_a: Run, run_b: Run) -> None:
 
 
 def _alpha_of(run: Run) -> float:
-    return float(run.config.get("alpha", ALPHA))
+    return float(getattr(run.config, "alpha", ALPHA))
 
 
-def _row(name: str, a: GateCell, b: GateCell, alpha: float) -> FindingCompared:
+def _row(name: str, a: GateCell, b: GateCell, alpha: float) -> FindingsComparisonRow:
     of_a, of_b, row = _estimate(a), _estimate(b), compared()
     if np.isfinite([of_a.value, of_a.low, of_a.high, of_b.value, of_b.low, of_b.high]).all():
         low, high, p_value = difference_of_estimates(of_b, of_a, 1 - alpha, paired=False)
@@ -264,7 +277,7 @@ def _estimate(finding: GateCell) -> SampledEstimate:
     return SampledEstimate(value, low, high, np.array([np.nan]))
 
 
-def _gated(classifier: str, row: FindingCompared) -> GateCell:
+def _gated(classifier: str, row: FindingsComparisonRow) -> GateCell:
     """Returns the finding for gates. `verdict`, `value` and `n` are B's."""
     values = {**row, "verdict": row["verdict_b"], "value": row["value_b"], "n": row["n_b"]}
     values["pairs"] = 0 if row["p_value"] is None else min(row["n_a"], row["n_b"])

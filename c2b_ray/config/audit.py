@@ -20,7 +20,7 @@ from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.images import Images
 from c2b_ray.config.named import EncoderSpec, LanguageModelSpec, Name, Names, Verification
 from c2b_ray.config.perturb import GivenPerturbations, Perturb, read_perturb
-from c2b_ray.config.strict import StrictModel, distinct
+from c2b_ray.config.strict import NAMES_OR_ALL, StrictModel, distinct, names_or_all
 from c2b_ray.errors import nearest
 from c2b_ray.names import normalise
 
@@ -35,8 +35,6 @@ OWN_METRIC = "python:"
 OF_CLASS = ("accuracy", "recall", "confidence")
 """The metrics of a class's images alone; the others look at images of all classes."""
 
-ALL = "all"
-_CLASSES = {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 IMAGES_PER_CAPTION = 40
 """The default number of drawn images; of labelled images all are used."""
 
@@ -107,7 +105,7 @@ class AuditConfig(StrictModel):
     """An audit: a classifier, a sentence about its task, and the source of its images."""
 
     task: Name = Field(description="The task of the classifier, in one sentence.")
-    classes: Annotated[list[Name], WithJsonSchema(_CLASSES)] = Field(
+    classes: Annotated[list[Name], WithJsonSchema(NAMES_OR_ALL)] = Field(
         description="The task's classes, in the words of captions. `all`: the classes of `label_map`, or without one "
         "the labels of the classifier.",
     )
@@ -228,11 +226,7 @@ class AuditConfig(StrictModel):
     @field_validator("classes", mode="before")
     @classmethod
     def _some_classes(cls, classes: Any) -> Any:
-        if classes == []:
-            raise ValueError("name at least one class, or `all`")
-        if isinstance(classes, str) and classes != ALL:
-            raise ValueError(f"expected a list of names, or `{ALL}`, not {classes[:100]!r}")
-        return [] if classes == ALL else classes
+        return names_or_all(classes, "class")
 
     @field_validator("classes")
     @classmethod

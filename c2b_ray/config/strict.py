@@ -27,6 +27,21 @@ class StrictModel(BaseModel):
         return value
 
 
+ALL = "all"
+NAMES_OR_ALL = {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+"""The JSON schema of a list of names, or the word for all there are."""
+
+
+def names_or_all(given: Any, what: str) -> Any:
+    """Returns a list of names as it is, and the word `all` as an empty list. Raises ValueError for an empty list and
+    another word. `what`: one of the names, for the error."""
+    if given == []:
+        raise ValueError(f"name at least one {what}, or `{ALL}`")
+    if isinstance(given, str) and given != ALL:
+        raise ValueError(f"expected a list of names, or `{ALL}`, not {given[:100]!r}")
+    return [] if given == ALL else given
+
+
 def known_columns(columns: Mapping[str, str] | None, known: Sequence[str]) -> None:
     """Refuses a mapping of columns that names one which no table has; the message offers the nearest."""
     if unknown := [name for name in columns or () if name not in known]:

@@ -33,8 +33,8 @@ from c2b_ray.engine.stage import (
     call_role,
     checked,
     cut,
-    measured,
     parts_of,
+    record_stage,
     threads_of,
     write_stage,
 )
@@ -164,11 +164,7 @@ class InProcess:
             placement = on_this_machine(config.stage, self._placement, machine(), prepare is not None, config.total)
             config = replace(config, placement=placement)
         job = Job(step, role_factory, id_column, config, prepare, also)
-        result = write_stage(out, rows, job, on_progress, partial(_written, rows, job))
-        if config.stage is not None and result.rows:
-            self.placements[config.stage] = config.placement.record()
-            self.stages[config.stage] = measured(self.stages.get(config.stage), result)
-        return result
+        return record_stage(self, config, write_stage(out, rows, job, on_progress, partial(_written, rows, job)))
 
 
 def _written(

@@ -32,7 +32,7 @@ from c2b_ray.engine.progress import BusyShares, Part, Progress, ProgressCounter,
 from c2b_ray.engine.ray_worker import Assignment, Worker, as_raised, carried, carried_rows, prepared_there
 from c2b_ray.engine.reports import Reports
 from c2b_ray.engine.rows import Outputs, SecondTable, WrittenPart, not_yet, write_part
-from c2b_ray.engine.stage import BLOCK_BYTES, Job, Prepare, Rows, StageConfig, StageResult, measured, write_stage
+from c2b_ray.engine.stage import BLOCK_BYTES, Job, Prepare, Rows, StageConfig, StageResult, record_stage, write_stage
 from c2b_ray.errors import RunError
 from c2b_ray.models import devices
 from c2b_ray.storage.parts import Digests, Parts, give_back
@@ -279,11 +279,7 @@ class OnRay:
     ) -> StageResult:
         config = self._placed(config, prepare is not None)
         job = Job(step, role_factory, id_column, config, prepare, also)
-        result = write_stage(out, rows, job, on_progress, partial(self._written, rows, job))
-        if config.stage is not None and result.rows:
-            self.placements[config.stage] = config.placement.record()
-            self.stages[config.stage] = measured(self.stages.get(config.stage), result)
-        return result
+        return record_stage(self, config, write_stage(out, rows, job, on_progress, partial(self._written, rows, job)))
 
     def _placed(self, config: StageConfig, prepared: bool = False) -> StageConfig:
         if self._cluster is None:  # before any stage of this runner holds GPUs

@@ -211,6 +211,15 @@ def write_stage(
     return StageResult(after.rows - len(done), after.errors - errors, resumed, time.monotonic() - began, busy)
 
 
+def record_stage(runner: Runner, config: StageConfig, result: StageResult) -> StageResult:
+    """Notes in the runner where a named stage ran and how fast it was, earlier calls of it included; returns its
+    result."""
+    if config.stage is not None and result.rows:
+        runner.placements[config.stage] = config.placement.record()
+        runner.stages[config.stage] = measured(runner.stages.get(config.stage), result)
+    return result
+
+
 def measured(before: Mapping[str, Any] | None, result: StageResult) -> dict[str, Any]:
     """Returns the entry of a stage in a run's manifest, with what earlier calls of it measured."""
     rows = result.rows + (before or {}).get("rows", 0)

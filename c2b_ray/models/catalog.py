@@ -74,41 +74,11 @@ CATALOG: dict[tuple[str, str], str] = {
 }
 
 DESCRIBERS: dict[tuple[str, str], str] = {
-    ("language_model", "hf"): "c2b_ray.models.transformers_lm:describe",
-    ("language_model", "openai"): "c2b_ray.models.openai_lm:describe",
-    ("language_model", "scripted"): "c2b_ray.models.scripted:describe_language_model",
     ("language_model", "vllm"): "c2b_ray.models.vllm_revision:describe_language_model",
-    ("language_model", "world"): "c2b_ray.world.zoo:describe_language_model",
-    ("encoder", "open_clip"): "c2b_ray.models.open_clip_encoder:describe",
-    ("encoder", "world"): "c2b_ray.world.zoo:describe_encoder",
-    ("image_generator", "diffusers"): "c2b_ray.models.diffusers_generator:describe",
-    ("image_generator", "world"): "c2b_ray.world.zoo:describe_image_generator",
-    ("captioner", "open_clip"): "c2b_ray.models.clip_captioner:describe",
-    ("captioner", "hf-vlm"): "c2b_ray.models.hf_vlm:describe",
-    ("captioner", "openai"): "c2b_ray.models.openai_captioner:describe",
     ("captioner", "vllm"): "c2b_ray.models.vllm_revision:describe",
-    ("captioner", "scripted"): "c2b_ray.models.scripted:describe_captioner",
-    ("captioner", "world"): "c2b_ray.world.zoo:describe_captioner",
-    ("classifier", "timm"): "c2b_ray.models.timm_classifier:describe",
-    ("classifier", "torchvision"): "c2b_ray.models.torchvision_classifier:describe",
-    ("classifier", "hf"): "c2b_ray.models.hf_classifier:describe",
-    ("classifier", "open_clip"): "c2b_ray.models.zero_shot:describe",
-    ("classifier", "http"): "c2b_ray.models.http_classifier:describe",
-    ("classifier", "https"): "c2b_ray.models.http_classifier:describe",
-    ("classifier", "onnx"): "c2b_ray.models.onnx_classifier:describe",
-    ("classifier", "table"): "c2b_ray.models.table_classifier:describe",
-    ("classifier", "in-memory"): "c2b_ray.models.memory_classifier:describe",
-    ("classifier", "world"): "c2b_ray.world.zoo:describe_classifier",
-    ("index", "faiss"): "c2b_ray.models.index.faiss_index:describe",
-    ("latent_generator", "vae"): "c2b_ray.models.latent_generators:describe",
-    ("latent_generator", "gan"): "c2b_ray.models.latent_generators:describe",
-    ("latent_generator", "style"): "c2b_ray.models.latent_generators:describe",
-    ("latent_generator", "diffusers"): "c2b_ray.models.diffusers_latents:describe",
-    ("latent_generator", "world"): "c2b_ray.world.zoo:describe_latent_generator",
-    ("sentence_encoder", "sentence-transformers"): "c2b_ray.models.sentence_encoder:describe",
 }
-"""Describes a model without loading its weights: a function of a `Spec` that returns a `Description` equal to that of
-the loaded model, or None where only the loaded model knows. Third parties' models are loaded."""
+"""What describes a model whose module in `CATALOG` imports a library that takes seconds. All others are described by a
+function beside the one that loads them: `describe` for `load`."""
 
 
 _OF_THE_HUB = ("hf", "hf-vlm")
@@ -247,8 +217,20 @@ def describe(role: str, text: str) -> Description | None:
     return describe_spec(role, _spec_of(role, text))
 
 
+def describer(role: str, scheme: str) -> str | None:
+    """Returns where the function is that describes such models without loading their weights; None for models of other
+    packages, which are loaded.
+
+    It takes a `Spec` and returns a `Description` equal to that of the loaded model, or None where only that knows.
+    """
+    loads = CATALOG.get((role, scheme), "")
+    if not loads.startswith("c2b_ray."):
+        return None
+    return DESCRIBERS.get((role, scheme)) or loads.replace(":load", ":describe")
+
+
 def describe_spec(role: str, spec: Spec) -> Description | None:
-    target = DESCRIBERS.get((role, spec.scheme)) if (role, spec.scheme) in CATALOG else None
+    target = describer(role, spec.scheme)
     if target is None:
         loader(role, spec)  # raises where no such model can be loaded
         return None

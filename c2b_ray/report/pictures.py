@@ -44,7 +44,7 @@ def read_pictures(run: Run, image_ids: Sequence[str]) -> dict[str, bytes]:
 def _of_images(run: Run, image_ids: Sequence[str]) -> dict[str, bytes]:
     """Returns bytes of images that the run holds, or that lie where it left them."""
     pictures: dict[str, bytes] = {}
-    images = InPlace(source_of(run.config))
+    images = InPlace(source_of(run.record.config))
     for rows in chosen_rows(run, "images", "image_id", image_ids, COLUMNS):
         try:
             rows = images.with_bytes(rows)

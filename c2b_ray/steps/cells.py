@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,22 +21,13 @@ from numpy.typing import NDArray
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.names import normalise
 from c2b_ray.steps.draw import ImageIds, Ints, Mask, codes, counted, numbered, repeated
+from c2b_ray.tables.path import ProposalRow
 
 FIELD = "intersections"
 ATTRIBUTE, INTERSECTION = "attribute", "intersection"
 """Kinds of captions (`tables.CAPTIONS`)."""
 TIMES = "×"
 """Between the ids of two proposals, and between the names of two attributes."""
-
-
-class ProposalRow(TypedDict):
-    """The columns of `tables.PROPOSALS` that concern pairs."""
-
-    proposal_id: str
-    target_class: str
-    attribute: str
-    bias_classes: list[str]
-    merged_from: list[str]
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,19 @@ It knows no fields. Errors are InputErrors that name the file, and the line wher
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
 import json
 import os
 import stat
 from collections.abc import Mapping, Sequence
+from functools import cache, reduce
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from c2b_ray.errors import ConfigError, RunError, SourceError
 
@@ -254,6 +256,55 @@ def checked(value: dict[str, Any], location: str, model: type[Manifest], command
         raise RunError(
             f"{location}: {field}: {problem['msg']}; it is damaged: run its {command} again", run=location
         ) from error
+
+
+def stored_config(fields: Mapping[str, Any], model: type[BaseModel], location: str, command: str) -> BaseModel:
+    """Returns the config of a run of `command` from the `fields` of its manifest.
+
+    The config was validated when the run began. So each field is read as its type says, and the rules between fields
+    are not applied: they may refuse today what an earlier release allowed, and they fill in defaults that this run did
+    not have. What the manifest lacks has the field's default, what `model` does not know is left out. Raises RunError
+    where a required field is missing, and for a value that a field cannot have.
+    """
+    readers = _field_readers(model)
+    if missing := [name for name, field in model.model_fields.items() if field.is_required() and name not in fields]:
+        raise RunError(
+            f"{location}: config.{missing[0]}: Field required; it is damaged: run its {command} again", run=location
+        )
+    values = {}
+    for name in readers.keys() & fields.keys():
+        try:
+            values[name] = _read_field(readers[name], fields[name])
+        except ValidationError as error:
+            problem = error.errors()[0]
+            field = ".".join(map(str, ("config", name, *problem["loc"])))
+            raise RunError(
+                f"{location}: {field}: {problem['msg']}; another release made the run, or it is damaged: run its "
+                f"{command} again, with another --out",
+                run=location,
+            ) from error
+    return model.model_construct(**values)
+
+
+def _read_field(reader: TypeAdapter[Any], value: Any) -> Any:
+    """Reads a value without those fields of its sections that this release does not know."""
+    try:
+        return reader.validate_python(value)
+    except ValidationError as error:
+        unknown = [problem["loc"] for problem in error.errors() if problem["type"] == "extra_forbidden"]
+        if len(unknown) < error.error_count():
+            raise
+        value = copy.deepcopy(value)
+        for *path, last in unknown:
+            section = reduce(lambda inner, key: inner[key], path, value)
+            del section[last]
+        return reader.validate_python(value)
+
+
+@cache
+def _field_readers(model: type[BaseModel]) -> dict[str, TypeAdapter[Any]]:
+    kinds: dict[str, Any] = {name: Annotated[one.annotation, one] for name, one in model.model_fields.items()}
+    return {name: TypeAdapter(kind) for name, kind in kinds.items()}
 
 
 def merged(manifest: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

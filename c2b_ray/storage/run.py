@@ -16,6 +16,7 @@ from pkgutil import resolve_name
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
+from pydantic import BaseModel
 
 from c2b_ray.errors import ConfigError, RunError, SourceError
 from c2b_ray.storage import absent_bucket, files, tables, writers
@@ -28,6 +29,7 @@ from c2b_ray.storage.manifest import (
     kind_name,
     merged,
     parse,
+    stored_config,
     unnamed,
 )
 from c2b_ray.storage.tables import RowGroups
@@ -41,7 +43,8 @@ class RunKind(Protocol):
 
     `name`: in manifests. `command`: the command that makes such a run, such as "c2b audit". `tables`: the schema of
     each table. `in_parts`: tables that are directories of Parquet parts. `needed`: tables that every finished run has.
-    `manifest`: the class of its manifests. `models`: the field of the config that names what a run is of.
+    `config_class`, `manifest`: the classes of its configs and manifests. `models`: the field of the config that names
+    what a run is of.
     """
 
     @property
@@ -49,6 +52,9 @@ class RunKind(Protocol):
 
     @property
     def command(self) -> str: ...
+
+    @property
+    def config_class(self) -> type[BaseModel]: ...
 
     @property
     def tables(self) -> Mapping[str, pa.Schema]: ...
@@ -215,8 +221,10 @@ class Run:
         return self.record.as_dict()
 
     @property
-    def config(self) -> dict[str, Any]:
-        return dict(self.record.config)
+    def config(self) -> BaseModel:
+        """The config that the run began with, of the class of its kind (`manifest.stored_config`). `record.config` has
+        its fields as they are in the manifest."""
+        return stored_config(self.record.config, self.kind.config_class, self.location(MANIFEST), self.kind.command)
 
     @property
     def report(self) -> str:

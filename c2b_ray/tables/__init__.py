@@ -1,5 +1,6 @@
-"""The Arrow schema of every table, and the ids that connect them. Nothing here reads or writes files.
+"""The rows of every table, their Arrow schemas, and the ids that connect them. Nothing here reads or writes files.
 
+rows       how a table is declared
 path       the tables that audits share            c2b        scores and their results
 failures   captions, rounds and hypotheses         dataset    rows and drops of a dataset of failures
 perturb    answers to perturbed images, and their effects

@@ -1,30 +1,34 @@
 """The table of a run's images as other tools get them (`report.formats`)."""
 
-from __future__ import annotations
+from typing import TypedDict
 
-import pyarrow as pa
+from c2b_ray.tables.rows import Encoded, Float32, schema_of, struct_of
 
-_text = pa.string()
 
-PREDICTION = pa.struct(
-    [
-        pa.field("classifier", _text),  # its name on the page: without paths and credentials
-        pa.field("label", _text),
-        pa.field("confidence", pa.float32()),  # of the likeliest label; null where the classifier gives none
-        pa.field("failed", pa.bool_()),  # whether it counts as wrong; null where nothing is right or wrong
-    ]
-)
+class ExportedPrediction(TypedDict):
+    """A classifier's answer to the image."""
 
-EXPORTED_IMAGES = pa.schema(
-    [
-        pa.field("image_id", _text, nullable=False),
-        pa.field("key", _text),  # the image's name in its source; null where it has none
-        pa.field("location", _text),  # path or URI of the file that is the image; null where `bytes` hold it
-        pa.field("bytes", pa.binary()),  # encoded
-        pa.field("truth", _text),  # the class that the image shows, or was drawn for; null where none is known
-        pa.field("text", _text),  # the caption or prompt that it was made from
-        pa.field("predictions", pa.list_(PREDICTION), nullable=False),
-        pa.field("cells", pa.list_(_text), nullable=False),  # what it shows, as attribute/value
-        pa.field("tags", pa.list_(_text), nullable=False),  # the tag of each finding that the image is part of
-    ]
-)
+    classifier: str  # its name on the page: without paths and credentials
+    label: str
+    confidence: Float32  # of the likeliest label; null where the classifier gives none
+    failed: bool  # whether it counts as wrong; null where nothing is right or wrong
+
+
+PREDICTION = struct_of(ExportedPrediction)
+
+
+class ExportedImageRow(TypedDict):
+    """An image with its answers."""
+
+    image_id: str
+    key: str | None  # the image's name in its source; null where it has none
+    location: str | None  # path or URI of the file that is the image; null where `bytes` hold it
+    bytes: Encoded | None  # encoded
+    truth: str | None  # the class that the image shows, or was drawn for; null where none is known
+    text: str | None  # the caption or prompt that it was made from
+    predictions: list[ExportedPrediction]
+    cells: list[str]  # what it shows, as attribute/value
+    tags: list[str]  # the tag of each finding that the image is part of
+
+
+EXPORTED_IMAGES = schema_of(ExportedImageRow)

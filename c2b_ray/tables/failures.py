@@ -1,340 +1,232 @@
-"""Rows of the tables of `c2b failures` as Python mappings, for `pa.Table.from_pylist` and from `to_pylist`.
-
-Each has the fields of its Arrow schema in `tables.failures`, which explains them.
-"""
-
-from __future__ import annotations
+"""The tables of `c2b failures`: captions, their draws, the failures of classifiers, and the results."""
 
 from typing import NotRequired, TypedDict
 
-import pyarrow as pa
+from c2b_ray.tables.rows import Float32, Measured, schema_of, struct_of
+
+
+class CandidateRow(TypedDict):
+    """A caption that may fail."""
+
+    caption_id: str  # hash of label and text
+    label: str
+    text: str  # the whole prompt that the generator gets
+    sentences: list[str]  # the sentences after the baseline prompt, in order
+    parent_caption: str | None  # the caption that this one was made from; null for a baseline
+    # baseline, cluster (combined sentences), sentence, pair, shorter (a sentence left out), adjective (dropped),
+    # language_model, person, file
+    origin: str
+
+
+CANDIDATES = schema_of(CandidateRow)
 
 
 class ExampleRow(TypedDict):
-    """`EXAMPLE`."""
+    """A failure that is kept as an example."""
 
-    seed: int
+    seed: int  # of a labelled image, its row
+    # The image's name in its source; null for a generated image. Runs of older releases lack it.
     key: str | None
-    predicted: str | None
-    top3: list[str]
-    confidence: float | None
-    image: bytes
+    predicted: str | None  # the likeliest label; null where several are
+    top3: list[str]  # likeliest first
+    confidence: Float32 | None  # the probability of the likeliest label
+    image: bytes  # encoded
+
+
+EXAMPLE = struct_of(ExampleRow)
 
 
 class RoundRow(TypedDict):
-    """`ROUNDS`."""
+    """A round of draws of one caption, answered by one classifier."""
 
-    round_id: str
+    round_id: str  # hash of all that decides the round's numbers
     caption_id: str
-    stage: str
-    part: str
+    stage: str  # discovery, confirmation
+    part: str  # search, test (until decided), measure (a fixed number)
     generator: str
     classifier: str
-    first: int
-    draws: int
-    unusable: int
-    reasons: list[str]
-    failures: int
-    predicted: list[str]
-    counts: list[int]
-    examples: list[ExampleRow]
-    seconds: float
+    first: int  # the number of its first draw, in the caption's own sequence
+    draws: int  # images with an answer
+    unusable: int  # draws without an image or an answer: black, NaN, an error
+    reasons: list[str]  # of unusable draws, each once
+    failures: int  # answers that fail by the run's rule, towards any label
+    predicted: list[str]  # the predicted labels of the failures
+    counts: list[int]  # the number of failures for each of them
+    examples: list[ExampleRow]  # the first failures, as many as were requested
+    seconds: float  # the duration of the round
+
+
+ROUNDS = schema_of(RoundRow)
+
+
+class DescriptionRow(TypedDict):
+    """A captioner's description of an image."""
+
+    description_id: str  # hash of captioner, its revision, label and image
+    text: str | None  # the captioner's description; null where it is unusable
+    error: str | None
+
+
+DESCRIPTIONS = schema_of(DescriptionRow)
 
 
 class Outcome(TypedDict):
     """A classifier's answer about an image, or the reason for none."""
 
-    failed: bool | None
+    failed: bool | None  # null where there is no answer
     predicted: str | None
     top3: list[str]
-    confidence: float | None
+    confidence: Float32 | None
     error: str | None
 
 
-class AnswerRow(Outcome):
-    """`ANSWERS`."""
-
-    answer_id: str
-    row: int
+class _AnswerOf(TypedDict):
+    answer_id: str  # hash of classifier, label and row
+    row: int  # of a labelled image, in its table
     classifier: str
 
 
-class ClusterRow(TypedDict):
-    """A cluster of `COMBINATIONS`."""
+class AnswerRow(_AnswerOf, Outcome):
+    """A classifier's answer to a labelled image."""
 
-    members: list[int]
-    sentences: list[str]
-    scores: list[float]
+
+ANSWERS = schema_of(AnswerRow)
+
+
+class PictureRow(TypedDict):
+    """A labelled image that was decoded."""
+
+    image_id: str  # hash of the table's revision and the row
+    row: int  # of a labelled image, in its table
+    content: str | None  # hash of the image's bytes; null where there are none
+    fingerprint: bytes | None  # `steps.duplicates`, of the decoded picture; null where there is none
+
+
+PICTURES = schema_of(PictureRow)
+
+
+class ClusterRow(TypedDict):
+    """A cluster of a group's failures, with the sentences that describe it best."""
+
+    members: list[int]  # its images, beginning with the representative one
+    sentences: list[str]  # in the order of choice
+    scores: list[float]  # of the prompt alone, then after each sentence
 
 
 class CombinationRow(TypedDict):
-    """`COMBINATIONS`."""
+    """The clusters of a group's failures, with sentences."""
 
-    combination_id: str
+    combination_id: str  # hash of the models, the prompt, the images and sentences
     clusters: list[ClusterRow]
     error: str | None
 
 
+COMBINATIONS = schema_of(CombinationRow)
+
+
 class HypothesisRow(TypedDict):
-    """`HYPOTHESES`. The step that computes the evidence adds it."""
+    """What the images say of a caption: does the classifier fail more often than on the baseline? The step that
+    computes the evidence adds it."""
 
     classifier: str
     generator: str
     rule: str
     label: str
-    target: str | None
+    target: str | None  # null: any failure
     caption: str
     parent_caption: str | None
-    stage: str
-    draws: int
-    failures: int
+    stage: str  # discovery, confirmation
+    draws: int  # the draws of the rate; their number was fixed in advance
+    failures: int  # towards the target, where there is one
     any_failures: int
-    rate: float
-    rate_low: float
-    rate_high: float
-    baseline_rate: float
-    ratio: float
-    ratio_low: float
-    ratio_high: float
+    rate: Measured
+    rate_low: Measured
+    rate_high: Measured
+    baseline_rate: Measured
+    ratio: Measured
+    ratio_low: Measured
+    ratio_high: Measured
+    # 1/e, valid under continuous looking; of clusters one-sided, cluster-robust
     p_value: NotRequired[float | None]
-    e_value: NotRequired[float | None]
-    q_value: NotRequired[float | None]
-    verdict: str
+    e_value: NotRequired[float | None]  # null of clusters
+    q_value: NotRequired[float | None]  # e-BH over all hypotheses of the run's stage; of clusters BH
+    verdict: str  # failure, not_shown, undetermined
     caption_id: str
     origin: str
     baseline_draws: int
     baseline_failures: int
-    spent: int
-    doubts: list[str]
-    clusters: NotRequired[int | None]
+    spent: int  # all draws of this caption in this stage
+    doubts: list[str]  # reasons to doubt the finding
+    clusters: NotRequired[int | None]  # clusters, such as cameras, that the draws of the rate come from; null without
+
+
+HYPOTHESES = schema_of(HypothesisRow)
 
 
 class ReliabilityRow(TypedDict):
-    """`RELIABILITY`."""
+    """How often images show what they were generated for."""
 
     generator: str
     label: str
-    attribute: str | None
+    attribute: str | None  # null: the label itself (App. B.3); else what the images show of it (Fig. 5b)
     value: str | None
     images: int
-    shown: int
-    parent_shown: int | None
+    shown: int  # how many show the label, or the value
+    parent_shown: int | None  # how many show a label of the same parent; null without a hierarchy
     rate: float | None
     rate_low: float | None
     rate_high: float | None
 
 
+RELIABILITY = schema_of(ReliabilityRow)
+
+
 class TransferRow(TypedDict):
-    """`TRANSFERS`."""
+    """A finding repeated with another classifier or source of images."""
 
     caption_id: str
     label: str
     target: str | None
-    source: str
+    source: str  # another generator's spec, or an index's path
     classifier: str
     draws: int
     failures: int
     any_failures: int
     baseline_draws: int
     baseline_failures: int
-    rates: list[float]
+    rates: list[float]  # of each run (Mann-Whitney, Table 6)
     baseline_rates: list[float]
+    p_value: float | None  # exact Mann-Whitney
+
+
+TRANSFERS = schema_of(TransferRow)
+
+
+class ComparisonRow(TypedDict):
+    """A hypothesis of two runs, A and B."""
+
+    label: str
+    target: str | None  # null: any failure
+    caption: str
+    generator: str
+    failures_a: int
+    draws_a: int
+    failures_b: int
+    draws_b: int
+    rate_a: float | None
+    rate_b: float | None
+    verdict_a: str | None  # of the run; null where it did not test the caption
+    verdict_b: str | None
+    difference: float | None  # B minus A; null where only one of the two has draws
+    difference_low: float | None
+    difference_high: float | None
+    ratio: float | None  # B over A
+    ratio_low: float | None
+    ratio_high: float | None
     p_value: float | None
+    q_value: float | None  # over all hypotheses that both runs have
+    change: str  # worse, better, undetermined
+    doubts: list[str]
 
 
-# Tables of `c2b failures`: captions, their draws, the failures of classifiers, and the results.
-
-
-_text, _count = pa.string(), pa.int64()
-
-CANDIDATES = pa.schema(
-    [
-        pa.field("caption_id", _text, nullable=False),  # hash of label and text
-        pa.field("label", _text, nullable=False),
-        pa.field("text", _text, nullable=False),  # the whole prompt that the generator gets
-        pa.field("sentences", pa.list_(_text), nullable=False),  # the sentences after the baseline prompt, in order
-        pa.field("parent_caption", _text),  # the caption that this one was made from; null for a baseline
-        # baseline, cluster (combined sentences), sentence, pair, shorter (a sentence left out), adjective (dropped),
-        # language_model, person, file
-        pa.field("origin", _text, nullable=False),
-    ]
-)
-
-EXAMPLE = pa.struct(
-    [
-        pa.field("seed", _count),  # of a labelled image, its row
-        # The image's name in its source; null for a generated image. Runs of older releases lack it.
-        pa.field("key", _text),
-        pa.field("predicted", _text),  # the likeliest label; null where several are
-        pa.field("top3", pa.list_(_text)),  # likeliest first
-        pa.field("confidence", pa.float32()),  # the probability of the likeliest label
-        pa.field("image", pa.binary()),  # encoded
-    ]
-)
-
-ROUNDS = pa.schema(
-    [
-        pa.field("round_id", _text, nullable=False),  # hash of all that decides the round's numbers
-        pa.field("caption_id", _text, nullable=False),
-        pa.field("stage", _text, nullable=False),  # discovery, confirmation
-        pa.field("part", _text, nullable=False),  # search, test (until decided), measure (a fixed number)
-        pa.field("generator", _text, nullable=False),
-        pa.field("classifier", _text, nullable=False),
-        pa.field("first", _count, nullable=False),  # the number of its first draw, in the caption's own sequence
-        pa.field("draws", _count, nullable=False),  # images with an answer
-        pa.field("unusable", _count, nullable=False),  # draws without an image or an answer: black, NaN, an error
-        pa.field("reasons", pa.list_(_text), nullable=False),  # of unusable draws, each once
-        pa.field("failures", _count, nullable=False),  # answers that fail by the run's rule, towards any label
-        pa.field("predicted", pa.list_(_text), nullable=False),  # the predicted labels of the failures
-        pa.field("counts", pa.list_(_count), nullable=False),  # the number of failures for each of them
-        pa.field("examples", pa.list_(EXAMPLE), nullable=False),  # the first failures, as many as were requested
-        pa.field("seconds", pa.float64(), nullable=False),  # the duration of the round
-    ]
-)
-
-DESCRIPTIONS = pa.schema(
-    [
-        pa.field("description_id", _text, nullable=False),  # hash of captioner, its revision, label and image
-        pa.field("text", _text),  # the captioner's description; null where it is unusable
-        pa.field("error", _text),
-    ]
-)
-
-ANSWERS = pa.schema(
-    [
-        pa.field("answer_id", _text, nullable=False),  # hash of classifier, label and row
-        pa.field("row", _count, nullable=False),  # of a labelled image, in its table
-        pa.field("classifier", _text, nullable=False),
-        pa.field("failed", pa.bool_()),  # null where there is no answer
-        pa.field("predicted", _text),
-        pa.field("top3", pa.list_(_text), nullable=False),
-        pa.field("confidence", pa.float32()),
-        pa.field("error", _text),
-    ]
-)
-
-PICTURES = pa.schema(
-    [
-        pa.field("image_id", _text, nullable=False),  # hash of the table's revision and the row
-        pa.field("row", _count, nullable=False),  # of a labelled image, in its table
-        pa.field("content", _text),  # hash of the image's bytes; null where there are none
-        pa.field("fingerprint", pa.binary()),  # `steps.duplicates`, of the decoded picture; null where there is none
-    ]
-)
-
-COMBINATIONS = pa.schema(
-    [
-        pa.field("combination_id", _text, nullable=False),  # hash of the models, the prompt, the images and sentences
-        # clusters of the group's failures: their images, beginning with the representative one; the sentences that
-        # describe them best, in the order of choice; the score of the prompt alone, then after each sentence
-        pa.field(
-            "clusters",
-            pa.list_(
-                pa.struct(
-                    [
-                        pa.field("members", pa.list_(_count)),
-                        pa.field("sentences", pa.list_(_text)),
-                        pa.field("scores", pa.list_(pa.float64())),
-                    ]
-                )
-            ),
-            nullable=False,
-        ),
-        pa.field("error", _text),
-    ]
-)
-
-HYPOTHESES = pa.schema(
-    [
-        pa.field("classifier", _text, nullable=False),
-        pa.field("generator", _text, nullable=False),
-        pa.field("rule", _text, nullable=False),
-        pa.field("label", _text, nullable=False),
-        pa.field("target", _text),  # null: any failure
-        pa.field("caption", _text, nullable=False),
-        pa.field("parent_caption", _text),
-        pa.field("stage", _text, nullable=False),  # discovery, confirmation
-        pa.field("draws", _count, nullable=False),  # the draws of the rate; their number was fixed in advance
-        pa.field("failures", _count, nullable=False),  # towards the target, where there is one
-        pa.field("any_failures", _count, nullable=False),
-        pa.field("rate", pa.float64()),
-        pa.field("rate_low", pa.float64()),
-        pa.field("rate_high", pa.float64()),
-        pa.field("baseline_rate", pa.float64()),
-        pa.field("ratio", pa.float64()),
-        pa.field("ratio_low", pa.float64()),
-        pa.field("ratio_high", pa.float64()),
-        # 1/e, valid under continuous looking; of clusters one-sided, cluster-robust
-        pa.field("p_value", pa.float64()),
-        pa.field("e_value", pa.float64()),  # null of clusters
-        pa.field("q_value", pa.float64()),  # e-BH over all hypotheses of the run's stage; of clusters BH
-        pa.field("verdict", _text, nullable=False),  # failure, not_shown, undetermined
-        pa.field("caption_id", _text, nullable=False),
-        pa.field("origin", _text, nullable=False),
-        pa.field("baseline_draws", _count, nullable=False),
-        pa.field("baseline_failures", _count, nullable=False),
-        pa.field("spent", _count, nullable=False),  # all draws of this caption in this stage
-        pa.field("doubts", pa.list_(_text), nullable=False),  # reasons to doubt the finding
-        pa.field("clusters", _count),  # clusters, such as cameras, that the draws of the rate come from; null without
-    ]
-)
-
-RELIABILITY = pa.schema(
-    [
-        pa.field("generator", _text, nullable=False),
-        pa.field("label", _text, nullable=False),
-        pa.field("attribute", _text),  # null: the label itself (App. B.3); else what the images show of it (Fig. 5b)
-        pa.field("value", _text),
-        pa.field("images", _count, nullable=False),
-        pa.field("shown", _count, nullable=False),  # how many show the label, or the value
-        pa.field("parent_shown", _count),  # how many show a label of the same parent; null without a hierarchy
-        pa.field("rate", pa.float64()),
-        pa.field("rate_low", pa.float64()),
-        pa.field("rate_high", pa.float64()),
-    ]
-)
-
-TRANSFERS = pa.schema(
-    [
-        pa.field("caption_id", _text, nullable=False),
-        pa.field("label", _text, nullable=False),
-        pa.field("target", _text),
-        pa.field("source", _text, nullable=False),  # another generator's spec, or an index's path
-        pa.field("classifier", _text, nullable=False),
-        pa.field("draws", _count, nullable=False),
-        pa.field("failures", _count, nullable=False),
-        pa.field("any_failures", _count, nullable=False),
-        pa.field("baseline_draws", _count, nullable=False),
-        pa.field("baseline_failures", _count, nullable=False),
-        pa.field("rates", pa.list_(pa.float64()), nullable=False),  # of each run (Mann-Whitney, Table 6)
-        pa.field("baseline_rates", pa.list_(pa.float64()), nullable=False),
-        pa.field("p_value", pa.float64()),  # exact Mann-Whitney
-    ]
-)
-
-FAILURES_COMPARISON = pa.schema(
-    [
-        pa.field("label", _text, nullable=False),
-        pa.field("target", _text),  # null: any failure
-        pa.field("caption", _text, nullable=False),
-        pa.field("generator", _text, nullable=False),
-        *[pa.field(f"{name}_{side}", _count, nullable=False) for side in "ab" for name in ("failures", "draws")],
-        *[pa.field(f"rate_{side}", pa.float64()) for side in "ab"],
-        *[pa.field(f"verdict_{side}", _text) for side in "ab"],  # of the run; null where it did not test the caption
-        *[
-            pa.field(name, pa.float64())
-            for name in (
-                "difference",  # B minus A; null where only one of the two has draws
-                "difference_low",
-                "difference_high",
-                "ratio",  # B over A
-                "ratio_low",
-                "ratio_high",
-                "p_value",
-                "q_value",  # over all hypotheses that both runs have
-            )
-        ],
-        pa.field("change", _text, nullable=False),  # worse, better, undetermined
-        pa.field("doubts", pa.list_(_text), nullable=False),
-    ]
-)
+FAILURES_COMPARISON = schema_of(ComparisonRow)

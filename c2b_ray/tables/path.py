@@ -6,265 +6,341 @@ Further tables: results of index searches, the embeddings that an index is built
 got wrong.
 """
 
-from __future__ import annotations
+from typing import TypedDict
 
 import pyarrow as pa
 
-_text = pa.string()
+from c2b_ray.tables.rows import Encoded, Float32, Int32, schema_of
 
-PROPOSALS = pa.schema(
-    [
-        pa.field("proposal_id", _text, nullable=False),
-        pa.field("target_class", _text, nullable=False),
-        pa.field("attribute", _text, nullable=False),
-        pa.field("bias_classes", pa.list_(_text), nullable=False),
-        # language_model, user, or both joined by "+"; property, number or date where values were cut from measurements.
-        pa.field("source", _text, nullable=False),
-        pa.field("merged_from", pa.list_(_text), nullable=False),  # the names that were merged into this one
-        # The merges into this attribute and their reasons: of attributes' names, and of values.
-        pa.field(
-            "merged",
-            pa.list_(
-                pa.struct(
-                    [
-                        pa.field("kind", _text),  # attribute, value
-                        pa.field("from", _text),
-                        pa.field("into", _text),
-                        pa.field("similarity", pa.float32()),  # the encoder's cosine; null where no encoder was used
-                        pa.field("rule", _text),  # name, values, spelling, head word, language model
-                    ]
-                )
-            ),
-        ),
-    ]
+# A merge into an attribute. No class, as `from` is a word of Python.
+_Merge = TypedDict(
+    "_Merge",
+    {
+        "kind": str,  # attribute, value
+        "from": str,
+        "into": str,
+        "similarity": Float32,  # the encoder's cosine; null where no encoder was used
+        "rule": str,  # name, values, spelling, head word, language model
+    },
 )
 
-REJECTED = pa.schema(
-    [
-        pa.field("step", _text, nullable=False),  # propose, template, caption
-        pa.field("about", _text, nullable=False),  # the class, or class/attribute/bias class, of the request
-        pa.field("reply", _text, nullable=False),  # the model's whole reply
-        pa.field("reason", _text, nullable=False),
-    ]
-)
 
-CAPTIONS = pa.schema(
-    [
-        pa.field("caption_id", _text, nullable=False),
-        pa.field("proposal_id", _text, nullable=False),
-        pa.field("kind", _text, nullable=False),  # attribute, or intersection: of two attributes at once
-        pa.field("target_class", _text, nullable=False),
-        pa.field("attribute", _text, nullable=False),
-        pa.field("bias_class", _text, nullable=False),
-        pa.field("number", pa.int32(), nullable=False),  # 0-based, among the cell's captions
-        pa.field("text", _text, nullable=False),
-    ]
-)
+class ProposalRow(TypedDict):
+    """An attribute with its values, for one class."""
 
-DRAWS = pa.schema(
-    [
-        pa.field("caption_id", _text, nullable=False),
-        pa.field("image_id", _text, nullable=False),
-        pa.field("rank", pa.int32(), nullable=False),  # 0 is the nearest
-        pa.field("similarity", pa.float32()),  # cosine; null for images that were not retrieved
-        pa.field("source", _text, nullable=False),  # retrieve, generate, labelled
-    ]
-)
+    proposal_id: str
+    target_class: str
+    attribute: str
+    bias_classes: list[str]
+    # language_model, user, or both joined by "+"; property, number or date where values were cut from measurements.
+    source: str
+    merged_from: list[str]  # the names that were merged into this one
+    merged: list[_Merge] | None  # the merges into this attribute and their reasons: of attributes' names, and of values
 
-CLUSTERS = pa.schema(
-    [
-        pa.field("image_id", _text, nullable=False),
-        pa.field("cluster", _text),  # such as the camera; null where it is not known
-    ]
-)
 
-IMAGES = pa.schema(
-    [
-        pa.field("image_id", _text, nullable=False),  # hash of the source's revision and the image's position in it
-        pa.field("key", _text, nullable=False),  # the image's name in its source
-        pa.field("row", pa.int64()),  # of the image in its source, where the run leaves its bytes there
-        pa.field("size", pa.int64()),  # bytes of the image; null where there were none
-        # Encoded, as in the source; null where they are not a picture, or stay in the source (`row`).
-        pa.field("bytes", pa.binary()),
-        # SHA-256 of the bytes as they were fetched, in hexadecimal (`ids.content_of`); null where there were none.
-        pa.field("content", _text),
-        pa.field("pixels", pa.int32()),  # height × width that the bytes decode to; null where they are not a picture
-        pa.field("fingerprint", pa.binary()),  # `steps.duplicates`, of the decoded picture; null where there is none
-        pa.field("error", _text),  # why the bytes cannot be read or are not a picture
-    ]
-)
+PROPOSALS = schema_of(ProposalRow)
+
+
+class RejectedRow(TypedDict):
+    """A language model's reply that was not used."""
+
+    step: str  # propose, template, caption
+    about: str  # the class, or class/attribute/bias class, of the request
+    reply: str  # the model's whole reply
+    reason: str
+
+
+REJECTED = schema_of(RejectedRow)
+
+
+class CaptionRow(TypedDict):
+    """A caption of a cell."""
+
+    caption_id: str
+    proposal_id: str
+    kind: str  # attribute, or intersection: of two attributes at once
+    target_class: str
+    attribute: str
+    bias_class: str
+    number: Int32  # 0-based, among the cell's captions
+    text: str
+
+
+CAPTIONS = schema_of(CaptionRow)
+
+
+class DrawRow(TypedDict):
+    """An image that a caption drew."""
+
+    caption_id: str
+    image_id: str
+    rank: Int32  # 0 is the nearest
+    similarity: Float32 | None  # cosine; null for images that were not retrieved
+    source: str  # retrieve, generate, labelled
+
+
+DRAWS = schema_of(DrawRow)
+
+
+class ClusterRow(TypedDict):
+    """The cluster of an image."""
+
+    image_id: str
+    cluster: str | None  # such as the camera; null where it is not known
+
+
+CLUSTERS = schema_of(ClusterRow)
+
+
+class ImageRow(TypedDict):
+    """An image as it was fetched or generated."""
+
+    image_id: str  # hash of the source's revision and the image's position in it
+    key: str  # the image's name in its source
+    row: int | None  # of the image in its source, where the run leaves its bytes there
+    size: int | None  # bytes of the image; null where there were none
+    # Encoded, as in the source; null where they are not a picture, or stay in the source (`row`).
+    bytes: Encoded | None
+    # SHA-256 of the bytes as they were fetched, in hexadecimal (`ids.content_of`); null where there were none.
+    content: str | None
+    pixels: Int32 | None  # height × width that the bytes decode to; null where they are not a picture
+    fingerprint: bytes | None  # `steps.duplicates`, of the decoded picture; null where there is none
+    error: str | None  # why the bytes cannot be read or are not a picture
+
+
+IMAGES = schema_of(ImageRow)
 
 PLACED_IMAGES = pa.schema([field for field in IMAGES if field.name != "bytes"])
 """The columns of images whose bytes stay in their source."""
 
-PROPERTIES = pa.schema(
-    [
-        pa.field("image_id", _text, nullable=False),
-        pa.field("row", pa.int64(), nullable=False),  # of the image in its source
-        pa.field("key", _text, nullable=False),
-        pa.field("content", _text),  # as in IMAGES
-        *[
-            pa.field(name, _text if name == "hue" else pa.float64())  # `steps.image_properties`; null: has none
-            for name in (
-                "brightness",
-                "contrast",
-                "sharpness",
-                "colourfulness",
-                "saturation",
-                "hue",
-                "greyness",
-                "noise",
-                "entropy",
-                "border_edges",
-                "resolution",
-                "aspect_ratio",
-                "jpeg_quality",
-            )
-        ],
-        pa.field("error", _text),  # why the image could not be measured
-    ]
-)
 
-_looked_at = [
-    pa.field("observation_id", _text, nullable=False),  # hash of the image, the model and what it was asked
-    pa.field("image_id", _text, nullable=False),
-    pa.field("row", pa.int64(), nullable=False),  # of the image in its source
-    pa.field("key", _text, nullable=False),
-    pa.field("content", _text),  # as in IMAGES
-    pa.field("revision", _text, nullable=False),  # of the model
-    pa.field("error", _text),  # why the model says nothing of the image
-]
-READINGS = pa.schema(
-    [
-        *_looked_at,
-        pa.field("attributes", pa.list_(_text), nullable=False),
-        pa.field("values", pa.list_(_text), nullable=False),  # according to the model; null: no answer
-        pa.field("certainties", pa.list_(pa.float32()), nullable=False),  # its own; null where it gives none
-    ]
-)
-IMAGE_CAPTIONS = pa.schema([*_looked_at, pa.field("caption", _text)])
-IMAGE_VECTORS = pa.schema([*_looked_at, pa.field("vector", pa.list_(pa.float32()))])  # of length 1
+class PropertiesRow(TypedDict):
+    """What was measured of an image (`steps.image_properties`); null: it has none."""
 
-VERIFICATIONS = pa.schema(
-    [
-        pa.field("verification_id", _text, nullable=False),  # hash of image, class, verifier and all its questions
-        pa.field("image_id", _text, nullable=False),
-        pa.field("target_class", _text, nullable=False),  # for which the image was drawn
-        pa.field("revision", _text, nullable=False),  # of the verifier
-        pa.field("class_shown", _text),  # one of the task's classes, according to the verifier
-        pa.field("class_certainty", pa.float32()),  # the verifier's own; null where it gives none
-        pa.field("attributes", pa.list_(_text), nullable=False),
-        pa.field(
-            "values", pa.list_(_text), nullable=False
-        ),  # the value shown according to the verifier; null: no answer
-        pa.field("certainties", pa.list_(pa.float32()), nullable=False),  # the verifier's own; null where it gives none
-        pa.field("error", _text),  # why the verifier has no answer
-    ]
-)
+    image_id: str
+    row: int  # of the image in its source
+    key: str
+    content: str | None  # as in IMAGES
+    brightness: float | None  # `steps.image_properties`; null: has none
+    contrast: float | None
+    sharpness: float | None
+    colourfulness: float | None
+    saturation: float | None
+    hue: str | None  # `steps.image_properties`; null: has none
+    greyness: float | None
+    noise: float | None
+    entropy: float | None
+    border_edges: float | None
+    resolution: float | None
+    aspect_ratio: float | None
+    jpeg_quality: float | None
+    error: str | None  # why the image could not be measured
 
-CALIBRATION = pa.schema(
-    [
-        pa.field("attribute", _text, nullable=False),
-        pa.field("value", _text, nullable=False),  # the known value of the images
-        pa.field("answer", _text, nullable=False),  # the verifier's answer
-        pa.field("images", pa.float64(), nullable=False),
-        pa.field("source", _text, nullable=False),  # table: counted on labelled images; self: by its own certainty
-    ]
-)
 
-CALIBRATION_ANSWERS = pa.schema(
-    [
-        pa.field("calibration_id", _text, nullable=False),  # hash of image, question, verifier and its revision
-        pa.field("attribute", _text, nullable=False),
-        pa.field("value", _text, nullable=False),  # the known value of the image
-        pa.field("answer", _text),  # the verifier's answer; null: none
-        pa.field("error", _text),  # why the image cannot be read
-    ]
-)
+PROPERTIES = schema_of(PropertiesRow)
 
-NEGATIVES = pa.schema(
-    [
-        # Hash of image, class, the class's captions and pools, index, encoder, and the verifier with its questions.
-        pa.field("negative_id", _text, nullable=False),
-        *VERIFICATIONS,  # of an image of the calibration that shows another class than `target_class`
-        pa.field("captions", pa.list_(_text), nullable=False),  # whose pools would hold the image; none: not verified
-        pa.field("similarities", pa.list_(pa.float32()), nullable=False),  # cosine, to each of them
-    ]
-)
 
-PREDICTIONS = pa.schema(
-    [
-        pa.field("prediction_id", _text, nullable=False),  # hash of image, classifier, its revision and its label map
-        pa.field("image_id", _text, nullable=False),
-        pa.field("classifier", _text, nullable=False),
-        pa.field("revision", _text, nullable=False),  # of the classifier
-        pa.field("label", _text),  # the classifier's own likeliest label; null where several are
-        pa.field("label_probability", pa.float32()),
-        pa.field("predicted_class", _text),  # the task's class of the label; null where it belongs to none
-        pa.field("class_probability", pa.float32()),
-        # The classes for which the answer counts as right; null: `predicted_class` alone. Rule `top5` gives several.
-        pa.field("answered", pa.list_(_text)),
-        pa.field("undecided", _text),  # why there is no single answer (a tie, no mass on any class); it is wrong
-        pa.field("error", _text),  # why there is no prediction
-        # That of each of the audit's classes, in their order: the sum over a class's labels. Null where it is not used.
-        pa.field("probabilities", pa.list_(pa.float32())),
-    ]
-)
+class _ObservationRow(TypedDict):
+    """What a model observed in an image. Each table of observations adds what it is."""
 
-IMAGE_EMBEDDINGS = pa.schema(
-    [
-        pa.field("embedding_id", _text, nullable=False),  # hash of image and encoder
-        pa.field("image_id", _text, nullable=False),
-        pa.field("revision", _text, nullable=False),  # of the encoder
-        pa.field("vector", pa.list_(pa.float32())),  # of length 1; null where `error` says why
-        pa.field("error", _text),
-    ]
-)
+    observation_id: str  # hash of the image, the model and what it was asked
+    image_id: str
+    row: int  # of the image in its source
+    key: str
+    content: str | None  # as in IMAGES
+    revision: str  # of the model
+    error: str | None  # why the model says nothing of the image
 
-FAILURES = pa.schema(
-    [
-        pa.field("key", _text),  # the image's name in its source
-        pa.field("truth", _text, nullable=False),  # the target class that the image was drawn for
-        pa.field("answer", _text, nullable=False),  # the prediction: another class, or a label outside the classes
-        pa.field("cell", _text, nullable=False),  # "attribute/value"
-        pa.field("attribute", _text, nullable=False),
-        pa.field("bias_class", _text, nullable=False),
-        pa.field("classifier", _text, nullable=False),
-        pa.field("label", _text),  # the classifier's own likeliest label; null where several are
-        pa.field("label_probability", pa.float32()),
-        pa.field("image_id", _text, nullable=False),
-    ]
-)
 
-SEARCHES = pa.schema(
-    [
-        pa.field("caption_id", _text, nullable=False),
-        pa.field("row", pa.int64(), nullable=False),  # of the caption in its file, from 0
-        pa.field("caption", _text, nullable=False),
-        pa.field("keys", pa.list_(_text), nullable=False),  # of the nearest images, nearest first
-        pa.field("similarities", pa.list_(pa.float32()), nullable=False),  # cosine, of each
-        pa.field("error", _text),  # why there are none
-    ]
-)
+class ReadingRow(_ObservationRow):
+    """Values that a model reads off an image."""
 
-RETRIEVED = pa.schema(
-    [
-        pa.field("retrieval_id", _text, nullable=False),  # hash of caption, its text, encoder, index and how many
-        pa.field("caption_id", _text, nullable=False),
-        pa.field("rows", pa.list_(pa.int64()), nullable=False),  # of the nearest images in the index, nearest first
-        pa.field("similarities", pa.list_(pa.float32()), nullable=False),  # cosine, of each
-    ]
-)
+    attributes: list[str]
+    values: list[str]  # according to the model; null: no answer
+    certainties: list[Float32]  # its own; null where it gives none
+
+
+READINGS = schema_of(ReadingRow)
+
+
+class ImageCaptionRow(_ObservationRow):
+    """The caption of an image."""
+
+    caption: str | None
+
+
+IMAGE_CAPTIONS = schema_of(ImageCaptionRow)
+
+
+class ImageVectorRow(_ObservationRow):
+    """The embedding of an image."""
+
+    vector: list[Float32] | None  # of length 1
+
+
+IMAGE_VECTORS = schema_of(ImageVectorRow)
+
+
+class VerificationRow(TypedDict):
+    """A verifier's answers about an image."""
+
+    verification_id: str  # hash of image, class, verifier and all its questions
+    image_id: str
+    target_class: str  # for which the image was drawn
+    revision: str  # of the verifier
+    class_shown: str | None  # one of the task's classes, according to the verifier
+    class_certainty: Float32 | None  # the verifier's own; null where it gives none
+    attributes: list[str]
+    values: list[str]  # the value shown according to the verifier; null: no answer
+    certainties: list[Float32]  # the verifier's own; null where it gives none
+    error: str | None  # why the verifier has no answer
+
+
+VERIFICATIONS = schema_of(VerificationRow)
+
+
+class CalibrationRow(TypedDict):
+    """How often a verifier answers so about images of a known value."""
+
+    attribute: str
+    value: str  # the known value of the images
+    answer: str  # the verifier's answer
+    images: float
+    source: str  # table: counted on labelled images; self: by its own certainty
+
+
+CALIBRATION = schema_of(CalibrationRow)
+
+
+class CalibrationAnswerRow(TypedDict):
+    """A verifier's answer about an image whose value is known."""
+
+    calibration_id: str  # hash of image, question, verifier and its revision
+    attribute: str
+    value: str  # the known value of the image
+    answer: str | None  # the verifier's answer; null: none
+    error: str | None  # why the image cannot be read
+
+
+CALIBRATION_ANSWERS = schema_of(CalibrationAnswerRow)
+
+
+class _NegativeId(TypedDict):
+    # Hash of image, class, the class's captions and pools, index, encoder, and the verifier with its questions.
+    negative_id: str
+
+
+class NegativeRow(_NegativeId, VerificationRow):
+    """A verification of an image of the calibration that shows another class than `target_class`."""
+
+    captions: list[str]  # whose pools would hold the image; none: not verified
+    similarities: list[Float32]  # cosine, to each of them
+
+
+NEGATIVES = schema_of(NegativeRow)
+
+
+class AnswerColumns(TypedDict):
+    """A classifier's answer, or why there is none."""
+
+    label: str | None  # the classifier's own likeliest label; null where several are
+    label_probability: Float32 | None
+    predicted_class: str | None  # the task's class of the label; null where it belongs to none
+    class_probability: Float32 | None
+    # The classes for which the answer counts as right; null: `predicted_class` alone. Rule `top5` gives several.
+    answered: list[str] | None
+    undecided: str | None  # why there is no single answer (a tie, no mass on any class); it is wrong
+    error: str | None  # why there is no prediction
+
+
+class _PredictionOf(TypedDict):
+    prediction_id: str  # hash of image, classifier, its revision and its label map
+    image_id: str
+    classifier: str
+    revision: str  # of the classifier
+
+
+class PredictionRow(_PredictionOf, AnswerColumns):
+    """A classifier's answer to an image."""
+
+    # That of each of the audit's classes, in their order: the sum over a class's labels. Null where it is not used.
+    probabilities: list[Float32] | None
+
+
+PREDICTIONS = schema_of(PredictionRow)
+
+
+class ImageEmbeddingRow(TypedDict):
+    """The embedding of an image, for the search of label errors."""
+
+    embedding_id: str  # hash of image and encoder
+    image_id: str
+    revision: str  # of the encoder
+    vector: list[Float32] | None  # of length 1; null where `error` says why
+    error: str | None
+
+
+IMAGE_EMBEDDINGS = schema_of(ImageEmbeddingRow)
+
+
+class FailureRow(TypedDict):
+    """An image with a wrong answer, in one cell."""
+
+    key: str | None  # the image's name in its source
+    truth: str  # the target class that the image was drawn for
+    answer: str  # the prediction: another class, or a label outside the classes
+    cell: str  # "attribute/value"
+    attribute: str
+    bias_class: str
+    classifier: str
+    label: str | None  # the classifier's own likeliest label; null where several are
+    label_probability: Float32 | None
+    image_id: str
+
+
+FAILURES = schema_of(FailureRow)
+
+
+class SearchRow(TypedDict):
+    """The images nearest to a caption."""
+
+    caption_id: str
+    row: int  # of the caption in its file, from 0
+    caption: str
+    keys: list[str]  # of the nearest images, nearest first
+    similarities: list[Float32]  # cosine, of each
+    error: str | None  # why there are none
+
+
+SEARCHES = schema_of(SearchRow)
+
+
+class RetrievedRow(TypedDict):
+    """The rows of the images nearest to a caption."""
+
+    retrieval_id: str  # hash of caption, its text, encoder, index and how many
+    caption_id: str
+    rows: list[int]  # of the nearest images in the index, nearest first
+    similarities: list[Float32]  # cosine, of each
+
+
+RETRIEVED = schema_of(RetrievedRow)
+
+
+class EmbeddedRow(TypedDict):
+    """An image of an index with its embedding."""
+
+    key: str
+    bytes: Encoded | None
+    embedding: list[Float32] | None  # unit norm; null where `error` says why
+    metadata: str  # the source's other columns, as a JSON object
+    error: str | None
+
+
+EMBEDDED = schema_of(EmbeddedRow)
 
 
 def embeddings(dimension: int) -> pa.Schema:
     """Returns the schema of the table that an index is built from, for an encoder of this dimension."""
-    return pa.schema(
-        [
-            pa.field("key", _text, nullable=False),
-            pa.field("bytes", pa.binary()),
-            pa.field("embedding", pa.list_(pa.float32(), dimension)),  # unit norm; null where `error` says why
-            pa.field("metadata", _text, nullable=False),  # the source's other columns, as a JSON object
-            pa.field("error", _text),
-        ]
-    )
+    at, columns = EMBEDDED.get_field_index("embedding"), pa.list_(pa.float32(), dimension)
+    return EMBEDDED.set(at, pa.field("embedding", columns))

@@ -65,11 +65,11 @@ def _config(recipe: Recipe) -> dict[str, Any]:
     return {
         "task": "Name the object in a photograph of a street or a shore",
         "classes": list(recipe.classes),
-        "classifier": list(recipe.classifiers),
+        "classifier": list(recipe.classifiers) or ["world:resnet-control"],
         "images": {"source": "retrieve", "index": "/srv/private/indexes/photographs"},
         "language_model": "world:tiny-llama",
         "attributes": None,
-        "images_per_caption": recipe.images_per_cell,
+        "images_per_caption": recipe.images_per_cell or 20,
         "captions_per_cell": 1,
         "seed": 7,
         "tau": recipe.tau,

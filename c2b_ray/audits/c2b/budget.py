@@ -201,7 +201,8 @@ def verification(run: C2BRun, distinct: Distinct | None) -> VerifiedImages | Non
 
 def clusters(run: C2BRun) -> Clusters | None:
     """Returns the clusters of the run's images; None where they are taken as independent."""
-    return Clusters(run.read("clusters"), run.config["images"]["cluster"]) if run.has("clusters") else None
+    cluster = run.config.images.cluster
+    return Clusters(run.read("clusters"), cluster) if cluster is not None and run.has("clusters") else None
 
 
 def read_of(run: C2BRun) -> ReadValues | None:

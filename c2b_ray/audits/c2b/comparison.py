@@ -103,7 +103,7 @@ class Comparison:
 
     def page(self) -> str:
         """Returns the comparison as one HTML page."""
-        title = str(self.run_b.config.get("task") or "Two classifiers")
+        title = self.run_b.config.task
         disagreements = self.disagreements()
         pictures = disagreement_pictures(self.run_b, disagreements)
         return comparison_page(
@@ -192,25 +192,24 @@ def _thresholds(run_a: C2BRun, run_b: C2BRun) -> tuple[float, float]:
 
     Raises SourceError where a run's config lacks one of them.
     """
-    a, b = run_a.config, run_b.config
-    for run, config in ((run_a, a), (run_b, b)):
+    for run in (run_a, run_b):
         for name in ("tau", "alpha", "classes"):
-            if name not in config:
+            if name not in run.record.config:
                 raise SourceError(
                     f"{run.location(MANIFEST)}: its config has no {name}, so nothing says how the run was asked; it is "
                     "damaged or of another kind: run its c2b audit anew"
                 )
-    different = [name for name in ("tau", "alpha") if a[name] != b[name]]
-    if set(a["classes"]) != set(b["classes"]):
+    a, b = run_a.config, run_b.config
+    different = [name for name in ("tau", "alpha") if getattr(a, name) != getattr(b, name)]
+    if set(a.classes) != set(b.classes):
         different.append("classes")  # among other classes, the same answer means something else
-    if a.get("right") != b.get("right"):
+    if a.right != b.right:
         different.append("right")
-    metrics = [config.get("metric", "accuracy") for config in (a, b)]
-    if metrics[0] != metrics[1]:
+    if a.metric != b.metric:
         different.append("metric")
-    elif metrics[0] not in ("accuracy", "recall"):
+    elif a.metric not in ("accuracy", "recall"):
         raise RunError(
-            f"{run_a.path} and {run_b.path} compare cells by {metrics[0]}; two classifiers are compared image by "
+            f"{run_a.path} and {run_b.path} compare cells by {a.metric}; two classifiers are compared image by "
             "image, by right and wrong answers: audit both with metric: accuracy, or gate each with `c2b gate`"
         )
     if different:
@@ -218,4 +217,4 @@ def _thresholds(run_a: C2BRun, run_b: C2BRun) -> tuple[float, float]:
             f"{run_a.path} and {run_b.path} were asked differently ({', '.join(different)}): audit both classifiers "
             "with the same settings, or in one run"
         )
-    return float(a["tau"]), float(a["alpha"])
+    return a.tau, a.alpha

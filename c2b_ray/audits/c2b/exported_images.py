@@ -40,7 +40,7 @@ def run_images(run: C2BRun, classifier: str | None = None) -> RunImages:
     chosen = None if classifier is None else one_of(run, classifier, "--classifier")
     names = names_of(run.scores["classifier"].unique().to_pylist())
     found = [one for one in _findings(run, names) if chosen is None or one.finding.classifier == names[chosen]]
-    place = place_of(run.config.get("images"))
+    place = place_of(run.record.config.get("images"))
     return RunImages(
         tables=partial(_tables, run, chosen, names, found, place),
         findings=[one.finding for one in found],
@@ -63,7 +63,7 @@ class _CellFinding:
 def _findings(run: C2BRun, names: Mapping[str, str]) -> list[_CellFinding]:
     """Returns the findings on cells, on two values at once, and over all classes, of each of these the strongest
     first. `names`: the classifiers' on the page."""
-    confidence = 1 - float(run.config.get("alpha", 0.05))
+    confidence = 1 - run.config.alpha
     result = []
 
     def add(classifier: str, target_class: str | None, name: str, cells: Sequence[str], sentence: str) -> None:

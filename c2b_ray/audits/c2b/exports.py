@@ -18,10 +18,11 @@ from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
 from c2b_ray.audits.c2b.report.ranking import Cell, Group, ranked, worst_first
 from c2b_ray.audits.c2b.report.undetermined import notes
 from c2b_ray.audits.c2b.run import CLASSIFIER, C2BRun
+from c2b_ray.config.audit import AuditConfig
 from c2b_ray.errors import RunError
 from c2b_ray.report import words
 from c2b_ray.report.export import about, csv_of, exported_only, json_of, parquet_of
-from c2b_ray.report.method import mapping, number
+from c2b_ray.report.method import mapping
 from c2b_ray.report.redact import clean, clean_setting, names_of
 from c2b_ray.report.words import Sentence, Span
 from c2b_ray.steps.answers import answers_of
@@ -91,12 +92,14 @@ def model_card(run: C2BRun, classifier: str) -> str:
     manifest = run.manifest
     # Two of one name get the suffixes that they have on the page.
     name = names_of(scores["classifier"].unique().to_pylist()).get(classifier, clean_setting(classifier))
-    front_matter = metadata(manifest, groups, name, drawn)
+    front_matter = metadata(manifest, run.config, groups, name, drawn)
     front = yaml.safe_dump(front_matter, sort_keys=False, allow_unicode=True, width=math.inf)
-    return f"---\n{front}---\n\n{section(manifest, groups, (classifier, name), drawn, _more(run, (classifier, name)))}"
+    return f"---\n{front}---\n\n{section(run, groups, (classifier, name), drawn)}"
 
 
-def metadata(manifest: Mapping[str, Any], groups: Sequence[Group], name: str, images: int) -> dict[str, object]:
+def metadata(
+    manifest: Mapping[str, Any], config: AuditConfig, groups: Sequence[Group], name: str, images: int
+) -> dict[str, object]:
     """The model-index: accuracy and number of findings, then φ of every finding; what is not known is left out."""
     cells = [cell for group in groups for cell in group.cells]
     return {
@@ -105,31 +108,32 @@ def metadata(manifest: Mapping[str, Any], groups: Sequence[Group], name: str, im
             {
                 "name": _line(name),
                 "results": [
-                    {"task": TASK, "dataset": _dataset(manifest, images), "metrics": list(_metrics(groups, cells))}
+                    {
+                        "task": TASK,
+                        "dataset": _dataset(manifest, config, images),
+                        "metrics": list(_metrics(groups, cells)),
+                    }
                 ],
             }
         ],
     }
 
 
-def section(
-    manifest: Mapping[str, Any], groups: Sequence[Group], classifier: tuple[str, str], images: int, more: Sequence[str]
-) -> str:
-    """Returns the Markdown section. `classifier`: its spec in the run, and its name. `more`: paragraphs on what was
-    found besides single cells."""
-    config = mapping(manifest.get("config"))
-    tau, alpha = number(config.get("tau"), 0.05), number(config.get("alpha"), 0.05)
+def section(run: C2BRun, groups: Sequence[Group], classifier: tuple[str, str], images: int) -> str:
+    """Returns the Markdown section. `classifier`: its spec in the run, and its name."""
+    manifest, config = run.manifest, run.config
+    tau, alpha = config.tau, config.alpha
     cells = [cell for group in groups for cell in group.cells]
     name = classifier[1]
     paragraphs = [
         "## Biases and failures found by an audit",
-        _introduction(manifest, classifier, images, cells),
+        _introduction(manifest, config, classifier, images, cells),
         " ".join(escaped(note) for note in notes(config, cells)),
         _findings_line(cells, tau, alpha),
         _findings(groups, name, 1 - alpha),
-        *more,
+        *_more(run, classifier),
         _undetermined_line(cells),
-        _method_line(manifest, cells, tau, alpha),
+        _method_line(config, cells),
     ]
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
 
@@ -151,9 +155,9 @@ def _line(text: str) -> str:
     return visible(" ".join(text.split()))
 
 
-def _dataset(manifest: Mapping[str, Any], images: int) -> dict[str, str]:
+def _dataset(manifest: Mapping[str, Any], config: AuditConfig, images: int) -> dict[str, str]:
     models = mapping(manifest.get("models"))
-    dataset = {"type": DATASET, "name": f"{images} {_source(manifest)}", "split": "audit"}
+    dataset = {"type": DATASET, "name": f"{images} {_source(config)}", "split": "audit"}
     for role in ("index", "table"):
         revision = mapping(models.get(role)).get("revision")
         if revision:
@@ -184,8 +188,14 @@ def _leads(groups: Sequence[Group]) -> list[Cell]:
     return [group.lead for group in worst_first(list(groups)) if group.lead is not None]
 
 
-def _introduction(manifest: Mapping[str, Any], classifier: tuple[str, str], images: int, cells: Sequence[Cell]) -> str:
-    task = escaped(str(mapping(manifest.get("config")).get("task") or "")).rstrip(".")
+def _introduction(
+    manifest: Mapping[str, Any],
+    config: AuditConfig,
+    classifier: tuple[str, str],
+    images: int,
+    cells: Sequence[Cell],
+) -> str:
+    task = escaped(config.task).rstrip(".")
     revision = mapping(mapping(manifest.get("models")).get(f"{CLASSIFIER}{classifier[0]}")).get("revision")
     when = words.moment(str(manifest.get("finished") or ""))
     classes, attributes = ({getattr(cell, field) for cell in cells} for field in ("target_class", "attribute"))
@@ -197,14 +207,14 @@ def _introduction(manifest: Mapping[str, Any], classifier: tuple[str, str], imag
         f" for the task “{task}”" if task else "",
         f": {words.plural(len(cells), 'cell')}, each one value of an attribute for one class "
         f"({words.plural(len(classes), 'class', 'classes')}, {words.plural(len(attributes), 'attribute')}), "
-        f"on {words.count(images)} {_source(manifest)}.",
+        f"on {words.count(images)} {_source(config)}.",
         "" if manifest.get("status") == "finished" else " The audit is not finished, and its numbers may change.",
     ]
     return "".join(parts)
 
 
-def _source(manifest: Mapping[str, Any]) -> str:
-    return SOURCES.get(str(mapping(mapping(manifest.get("config")).get("images")).get("source")), "images")
+def _source(config: AuditConfig) -> str:
+    return SOURCES.get(str(config.images.source), "images")
 
 
 def _findings_line(cells: Sequence[Cell], tau: float, alpha: float) -> str:
@@ -229,7 +239,7 @@ def _findings(groups: Sequence[Group], name: str, confidence: float) -> str:
 def _more(run: C2BRun, classifier: tuple[str, str]) -> list[str]:
     """Returns a paragraph for the findings of two values at once, and one for those over all classes."""
     spec, name = classifier
-    confidence = 1 - number(run.config.get("alpha"), 0.05)
+    confidence = 1 - run.config.alpha
     tables = (run.intersections, run.read("pooled"))
     pairs, pooled = ([row for row in table.to_pylist() if row["classifier"] == spec] for table in tables)
     pairs, pooled = intersections.strongest(pairs), strongest_pooled(pooled)
@@ -271,9 +281,9 @@ def _undetermined_line(cells: Sequence[Cell]) -> str:
     )
 
 
-def _method_line(manifest: Mapping[str, Any], cells: Sequence[Cell], tau: float, alpha: float) -> str:
+def _method_line(config: AuditConfig, cells: Sequence[Cell]) -> str:
     drawn = ""
-    if _source(manifest) == SOURCES["retrieve"] and any(cell.basis not in ("labels", "calibrated") for cell in cells):
+    if _source(config) == SOURCES["retrieve"] and any(cell.basis not in ("labels", "calibrated") for cell in cells):
         drawn = (
             " Images found by caption are noisy labels: a finding says that the classifier does worse, or better, on "
             "what the captions found."
@@ -285,9 +295,10 @@ def _method_line(manifest: Mapping[str, Any], cells: Sequence[Cell], tau: float,
         )
     return (
         "φ of a value is the accuracy on the class's images that show it, minus the mean accuracy on the attribute's "
-        f"other values. A cell counts as biased where φ lies beyond ±τ = ±{words.decimal(tau)} and the hypothesis that "
-        f"it does not is rejected at a false discovery rate of α = {words.decimal(alpha)} over all cells of all "
-        "classifiers of the audit (Benjamini and Hochberg 1995)."
+        f"other values. A cell counts as biased where φ lies beyond ±τ = ±{words.decimal(config.tau)} and the "
+        "hypothesis that it does not is rejected at a false discovery rate of "
+        f"α = {words.decimal(config.alpha)} over all cells of all classifiers of the audit (Benjamini and Hochberg "
+        "1995)."
         f"{drawn}"
     )
 

@@ -38,6 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.kind import AUDIT
+from c2b_ray.config.audit import AuditConfig
 from c2b_ray.engine.images import FETCH
 from c2b_ray.engine.stage import Runner
 from c2b_ray.errors import RunError
@@ -71,6 +72,8 @@ class C2BManifest(Manifest):
 
 class C2BRun(Run):
     """A run of `c2b audit`."""
+
+    config: AuditConfig
 
     SINCE: ClassVar = {
         "images": ("row", "size", "bytes", "pixels"),

@@ -15,8 +15,7 @@ import pyarrow as pa
 from c2b_ray.audits.clip_bias.steps.relations import margin_of
 from c2b_ray.audits.kit.comparison import compared, decide, importance
 from c2b_ray.stats.resampling import SampledEstimate, difference_of_estimates
-from c2b_ray.tables.clip_bias import CLIP_BIAS_COMPARISON
-from c2b_ray.tables.comparison_rows import ClipBiasCompared
+from c2b_ray.tables.clip_bias import CLIP_BIAS_COMPARISON, ComparisonRow
 
 KEY = ("dataset", "metric", "attribute", "view", "group")
 
@@ -48,7 +47,7 @@ def compare(
     return pa.Table.from_pylist(rows, CLIP_BIAS_COMPARISON)
 
 
-def _row(key: tuple[str, ...], a: Bias | None, b: Bias | None, confidence: float, margin: float) -> ClipBiasCompared:
+def _row(key: tuple[str, ...], a: Bias | None, b: Bias | None, confidence: float, margin: float) -> ComparisonRow:
     dataset, metric, attribute, view, group = key
     paired, numbers = False, compared()
     if a is not None and b is not None and a.estimate is not None and b.estimate is not None:

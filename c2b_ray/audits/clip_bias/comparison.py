@@ -59,9 +59,9 @@ def compare(
     models are meant; RunError for runs whose settings give a number another meaning, or that have nothing in common.
     """
     a, b = compared_names((run_a, run_b), (classifier_a, classifier_b), models_of, _check_settings)
-    alpha = float(run_a.config.get("alpha", 0.05))
-    groups = {} if (run_a.config.get("groups") or {}).get("column") else _groups(run_a)
-    margin = float(run_a.config.get("margin", 0.0))
+    alpha = run_a.config.alpha
+    groups = {} if run_a.config.groups.column else _groups(run_a)
+    margin = run_a.config.margin
     alike = _guessing(run_a) == _guessing(run_b)
     of_a, of_b = (_biases(run, model, groups, alike) for run, model in ((run_a, a), (run_b, b)))
     cells = compared(of_a, of_b, alpha, margin)
@@ -94,15 +94,15 @@ def _biases(
         for row in run.read("replicates").to_pylist()
         if row["model"] == model
     }
-    images, downstream = _images(run), run.config.get("downstream") or {}
+    images, downstream = _images(run), run.config.downstream
     result = {}
     for row in run.biases.to_pylist():
         if row["model"] != model:
             continue
-        about = downstream[row["dataset"]]["dataset"] if row["dataset"] in downstream else row["dataset"]
+        about = downstream[row["dataset"]].dataset if row["dataset"] in downstream else row["dataset"]
         members, of_row = images[about, row["group"]], tuple(row[name] for name in KEY)
         # A group's samples follow from its number, which may differ between runs.
-        samples = [members, row["group"], row["n"], run.config.get("seed"), run.config.get("chance")]
+        samples = [members, row["group"], row["n"], run.config.seed, run.config.chance.model_dump()]
         if row["metric"] == OF_QUESTIONS:
             samples.append(run.record.run_id)
         key = of_row
@@ -118,8 +118,8 @@ def _biases(
 
 def _guessing(run: ClipBiasRun) -> object:
     """Returns the settings that LIC and its interval depend on."""
-    masks = {name: one.get("mask") or {} for name, one in run.config["datasets"].items()}
-    return run.config.get("leakage"), run.config.get("alpha"), masks
+    masks = {name: one.mask for name, one in run.config.datasets.items()}
+    return run.config.leakage, run.config.alpha, masks
 
 
 def _groups(run: ClipBiasRun) -> dict[tuple[str, str], str]:
@@ -145,8 +145,5 @@ def _check_settings(run_a: ClipBiasRun, run_b: ClipBiasRun) -> None:
 
 def _other_texts(run_a: ClipBiasRun, run_b: ClipBiasRun) -> list[str]:
     """Returns the datasets whose MaxSkew is over other texts, as fields of the config."""
-    a, b = (
-        {name: one["texts"] for name, one in run.config["datasets"].items() if one.get("texts")}
-        for run in (run_a, run_b)
-    )
+    a, b = ({name: one.texts for name, one in run.config.datasets.items() if one.texts} for run in (run_a, run_b))
     return [f"datasets.{name}.texts" for name in a if name in b and sorted(a[name]) != sorted(b[name])]

@@ -26,7 +26,7 @@ def run_images(run: ClipBiasRun, model: str | None = None) -> RunImages:
     names = names_of(run.biases["model"].unique().to_pylist())
     if model is not None and model not in names:
         raise ConfigError("--classifier", f"{run.path} has no model {model!r}; {nearest(model, names)}")
-    alpha = float(run.config.get("alpha", 0.05))
+    alpha = run.config.alpha
     rows = [
         row
         for row in run.biases.to_pylist()

@@ -32,9 +32,9 @@ AUDIT = Audit(
     report="c2b_ray.audits.clip_bias.report.page:write_report",
     summary="c2b_ray.audits.clip_bias.report.facts:summary",
     exports={
-        "csv": "c2b_ray.audits.clip_bias.exports:csv",
-        "json": "c2b_ray.audits.clip_bias.exports:json",
-        "parquet": "c2b_ray.audits.clip_bias.exports:parquet",
+        "csv": "c2b_ray.audits.clip_bias.report.export:csv",
+        "json": "c2b_ray.audits.clip_bias.report.export:json",
+        "parquet": "c2b_ray.audits.clip_bias.report.export:parquet",
         "images": "c2b_ray.audits.images:images_as_csv",
     },
     main_table="clip_bias",

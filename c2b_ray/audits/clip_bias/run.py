@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from c2b_ray.audits.clip_bias.config import ClipBiasConfig
 from c2b_ray.audits.clip_bias.kind import AUDIT
 from c2b_ray.storage.manifest import Manifest
 from c2b_ray.storage.run import Run, load_run_of, open_run
@@ -33,6 +34,8 @@ class ClipBiasManifest(Manifest):
 
 class ClipBiasRun(Run):
     """A run of `c2b clip-bias`."""
+
+    config: ClipBiasConfig
 
     @property
     def biases(self) -> pa.Table:

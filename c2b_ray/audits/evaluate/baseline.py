@@ -101,7 +101,7 @@ class _Asking:
         captions = method.run.captions
         captions = captions.filter(pc.is_in(captions["target_class"], pa.array(list(questions.classes.choices))))
         draws = draws.filter(pc.is_in(draws["caption_id"], captions["caption_id"].combine_chunks()))
-        if method.run.config["images"]["source"] == "labelled" or not draws.num_rows:
+        if method.run.config.images.sources == ("labelled",) or not draws.num_rows:
             return SHOWN.empty_table()  # what labelled images show is known
         table = wanted(captions, draws, questions)
         folder = f"{self.out}/drawn/{folder_name(method.name)}"
@@ -110,7 +110,7 @@ class _Asking:
 
     def _answers(self, run: C2BRun, table: pa.Table, questions: Checks, out: str) -> pa.Table:
         with self.steps.step("ask about images") as on_progress:
-            images, source = run.location("images"), source_of(run.config)
+            images, source = run.location("images"), source_of(run.record.config)
             ImageStages(self.models.runner).verify(images, table, self.captioner, questions, out, on_progress, source)
         answers = read_stage(out)
         return answers.filter(pc.is_in(answers["verification_id"], table["verification_id"].combine_chunks()))
@@ -218,7 +218,7 @@ class GroundTruthReadings:
     @property
     def _images(self) -> Images:
         run = self.truth.run
-        return Images(run.location("images"), source_of(run.config))
+        return Images(run.location("images"), source_of(run.record.config))
 
     def vectors(self, encoder: str) -> Floats:
         """Returns a unit vector per row of the ground truth, NaN where there is none."""

@@ -15,8 +15,7 @@ import pyarrow as pa
 from c2b_ray import stats
 from c2b_ray.audits.evaluate.steps.outcomes import WORDS
 from c2b_ray.audits.kit.comparison import BETTER, compared, decide, importance
-from c2b_ray.tables.comparison_rows import EvaluationCompared
-from c2b_ray.tables.evaluate import EVALUATION_COMPARISON
+from c2b_ray.tables.evaluate import EVALUATION_COMPARISON, ComparisonRow
 
 Row = Mapping[str, Any]
 OF = ("rule", "threshold_kind", "direction")
@@ -58,7 +57,7 @@ def _by_method(rows: Iterable[Row]) -> dict[tuple[str, ...], list[Row]]:
 
 def _row(
     methods: tuple[str, str], of: tuple[str, ...], sides: Sequence[Sequence[Row]], levels: Levels
-) -> EvaluationCompared:
+) -> ComparisonRow:
     number_of = {group: number for number, group in enumerate(sorted({_group(row) for side in sides for row in side}))}
     outcomes = [np.array([_NUMBERS[row["outcome"]] for row in side], np.int64) for side in sides]
     clusters = [np.array([number_of[_group(row)] for row in side], np.int64) for side in sides]

@@ -64,7 +64,7 @@ def compare(
     else:
         _check_alike(run_a, run_b)
         pairs = _pairs(methods, (classifier_a, classifier_b), (run_a.path, run_b.path))
-    levels = Levels(float(run_a.config.get("alpha", 0.05)), int(run_a.config.get("seed", 0)))
+    levels = Levels(run_a.config.alpha, run_a.config.seed)
     cells = compared(run_a.outcomes.to_pylist(), run_b.outcomes.to_pylist(), pairs, levels)
     names = tuple(", ".join(dict.fromkeys(side)) for side in zip(*pairs, strict=True))
     gated = [_gated(row) for row in cells.to_pylist()]

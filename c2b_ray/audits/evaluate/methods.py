@@ -120,7 +120,7 @@ def _check_run(name: str, config: EvaluateConfig, truth: GroundTruth, run: C2BRu
                 f"methods.{name}",
                 f"{run.path} calls another model {classifier}: its weights are not those that answer the ground truth",
             )
-    audited = {normalise(target) for target in run.config["classes"] or run.scores["target_class"].to_pylist()}
+    audited = {normalise(target) for target in run.config.classes or run.scores["target_class"].to_pylist()}
     if missing := [target for target in truth.classes if normalise(target) not in audited]:
         raise ConfigError(
             f"methods.{name}", f"{run.path} did not audit {', '.join(missing[:5])}; leave that out of `classes`"

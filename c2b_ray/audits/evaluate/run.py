@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from c2b_ray.audits.evaluate.config import EvaluateConfig
 from c2b_ray.audits.evaluate.kind import AUDIT
 from c2b_ray.storage.manifest import Manifest
 from c2b_ray.storage.run import Run, open_run
@@ -32,6 +33,8 @@ class EvaluateManifest(Manifest):
 
 class EvaluateRun(Run):
     """A run of `c2b evaluate`. Tables are also attributes, such as `run.agreement`."""
+
+    config: EvaluateConfig
 
     @property
     def tables(self) -> dict[str, pa.Table]:

@@ -85,7 +85,7 @@ def ask(
     if before.num_rows and (target is None or target in before["target"].to_pylist()):
         return QuestionRows(_ended(done), caption.text, before, is_new=False)
     session, steps = Session(HERE if in_memory else via, None, listener), Steps(listener)
-    with open_failures_run(done.path, done.manifest["run_id"], done.config) as opened:
+    with open_failures_run(done.path, done.record.run_id, done.record.config) as opened:
         number = _questions(opened) + 1  # counted by its only writer: no two questions are tested at one share
         with session.backend(lambda: draws) as models:
             work = start(config, opened, models, steps, seed_of("ask", config.seed, number))
@@ -150,7 +150,7 @@ def _end(run: FailuresRun) -> None:
 def _ended(run: FailuresRun) -> FailuresRun:
     """Returns the run, marked as finished where a question that was interrupted left it otherwise."""
     if run.record.status != "finished":
-        with suppress(BusyRunError), open_failures_run(run.path, run.manifest["run_id"], run.config) as opened:
+        with suppress(BusyRunError), open_failures_run(run.path, run.record.run_id, run.record.config) as opened:
             _end(opened)
     return run
 

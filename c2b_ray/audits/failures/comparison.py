@@ -104,7 +104,7 @@ def compare(
                 "pairs their answers"
             )
     a, b = compared_names((run_a, run_b), (classifier_a, classifier_b), classifiers_of, _check_settings)
-    alpha = float(run_a.config.get("alpha", 0.05))
+    alpha = run_a.config.alpha
     cells = compared(_rows(run_a, a), _rows(run_b, b), alpha)
     if cells["difference"].null_count == cells.num_rows:
         raise RunError(

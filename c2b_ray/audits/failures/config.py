@@ -30,7 +30,7 @@ from c2b_ray.config.named import (
     TablePath,
 )
 from c2b_ray.config.reading import ConfigFile
-from c2b_ray.config.strict import StrictModel, distinct, known_columns
+from c2b_ray.config.strict import NAMES_OR_ALL, StrictModel, distinct, known_columns, names_or_all
 from c2b_ray.storage.manifest import FileOrFields
 
 # The names of the failure rules (Wiles et al. 2022), which are defined in `steps/discovery/rules.py`.
@@ -39,13 +39,12 @@ from c2b_ray.storage.manifest import FileOrFields
 FailureRule = Literal["top1", "top1_parent", "top3", "top3_parent"]
 
 
-ALL, AUTO = "all", "auto"
+AUTO = "auto"
 ANY_LABEL = "any label"
 """Stands for all labels of labelled images together."""
 LABEL = "{label}"
 SMALLEST_RATIO = 2.0
 """The ratio of runs that do not choose one."""
-_LABELS = {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 _NO_IMAGES = "name a source of images: {generate: {model: spec}} or {labelled: {table: path}}"
 
 
@@ -128,7 +127,7 @@ class DrawBudget(StrictModel):
 class FailuresConfig(StrictModel):
     """A search for captions that make a classifier fail, and for how often each does."""
 
-    labels: Annotated[list[Name], WithJsonSchema(_LABELS)] = Field(
+    labels: Annotated[list[Name], WithJsonSchema(NAMES_OR_ALL)] = Field(
         description="The labels to search, in the words of captions. `all`: the classes of `label_map`, or without "
         "one the labels of the classifier.",
     )
@@ -211,11 +210,7 @@ class FailuresConfig(StrictModel):
     @field_validator("labels", mode="before")
     @classmethod
     def _some_labels(cls, labels: Any) -> Any:
-        if labels == []:
-            raise ValueError("name at least one label, or `all`")
-        if isinstance(labels, str) and labels != ALL:
-            raise ValueError(f"expected a list of names, or `{ALL}`, not {labels[:100]!r}")
-        return [] if labels == ALL else labels
+        return names_or_all(labels, "label")
 
     @field_validator("targets", mode="before")
     @classmethod

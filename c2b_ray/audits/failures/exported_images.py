@@ -37,8 +37,7 @@ def run_images(run: FailuresRun, classifier: str | None = None) -> RunImages:
     chosen = None if classifier is None else one_of(classifiers_of(run), classifier, "--classifier", run.path)
     facts = read_facts(run)
     leads = [one.lead for one in facts.findings if chosen in (None, one.lead.classifier)]
-    images = run.config.get("images") or {}
-    place = place_of(images.get("labelled"))
+    place = place_of((run.record.config.get("images") or {}).get("labelled"))
     found = [
         Finding(
             tag_of(one),

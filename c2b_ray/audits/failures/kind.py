@@ -31,9 +31,9 @@ AUDIT = Audit(
     report="c2b_ray.audits.failures.report.page:write_report",
     summary="c2b_ray.audits.failures.report.summary:summary",
     exports={
-        "csv": "c2b_ray.audits.failures.exports:csv",
-        "json": "c2b_ray.audits.failures.exports:json",
-        "parquet": "c2b_ray.audits.failures.exports:parquet",
+        "csv": "c2b_ray.audits.failures.report.export:csv",
+        "json": "c2b_ray.audits.failures.report.export:json",
+        "parquet": "c2b_ray.audits.failures.report.export:parquet",
         "images": "c2b_ray.audits.images:images_as_csv",
     },
     main_table="hypotheses",

@@ -176,18 +176,11 @@ def hypotheses(config: FailuresConfig, source: str, parts: Parts, claims: list[C
     if not claims:
         return HYPOTHESES.empty_table()
     judged = _judged_by_clusters if parts.answered.clusters is not None else _judged
-    rows = []
+    rows: list[HypothesisRow] = []
     for claim, judgement in zip(claims, judged(config, parts, claims), strict=True):
         row = _row(config, source, claim, parts, MEASURE)
         row["spent"] += parts.sides(claim, TEST).images
-        row |= {
-            "e_value": judgement["e_value"],
-            "p_value": judgement["p_value"],
-            "q_value": judgement["q_value"],
-            "verdict": judgement["verdict"],
-            "doubts": judgement["doubts"],
-        }
-        rows.append(row)
+        rows.append({**row, **judgement})
     rows += [_row(config, source, claim, parts, SEARCH) for claim in claims]
     return pa.Table.from_pylist(rows, HYPOTHESES)
 

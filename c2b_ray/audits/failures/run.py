@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
+from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.failures.kind import AUDIT
 from c2b_ray.storage.manifest import Manifest
 from c2b_ray.storage.run import Run, load_run_of, open_run
@@ -142,6 +143,8 @@ class FailuresManifest(Manifest):
 
 class FailuresRun(Run):
     """A run of `c2b failures`."""
+
+    config: FailuresConfig
 
     SINCE: ClassVar = {"hypotheses": ("clusters",)}
 

@@ -20,7 +20,7 @@ from c2b_ray.report.words import Summary
 from c2b_ray.stats.multiplicity import benjamini_hochberg
 from c2b_ray.storage import files, resolve
 from c2b_ray.storage.run import Run
-from c2b_ray.tables.comparison_rows import ComparedRow
+from c2b_ray.tables.rows import ComparedRow
 
 R = TypeVar("R", bound=Run)
 
@@ -105,7 +105,8 @@ def compared_names(
 
 def differing(run_a: Run, run_b: Run, fields: Sequence[str]) -> list[str]:
     """Returns the fields of the config in which the runs differ."""
-    return [name for name in fields if run_a.config.get(name) != run_b.config.get(name)]
+    a, b = run_a.config, run_b.config
+    return [name for name in fields if getattr(a, name, None) != getattr(b, name, None)]
 
 
 def refuse(run_a: Run, run_b: Run, different: Sequence[str], why: str) -> None:

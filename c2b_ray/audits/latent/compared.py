@@ -18,8 +18,8 @@ from scipy.optimize import linear_sum_assignment
 
 from c2b_ray.audits.kit.comparison import compared, decide, importance
 from c2b_ray.audits.latent.verdicts import FOUND
-from c2b_ray.tables.comparison_rows import ComparedRow, LatentCompared
-from c2b_ray.tables.latent import LATENT_COMPARISON
+from c2b_ray.tables.latent import LATENT_COMPARISON, ComparisonRow
+from c2b_ray.tables.rows import ComparedRow
 
 Row = Mapping[str, Any]
 CHANCE = 0.05
@@ -126,7 +126,7 @@ def chance_cosine(dimension: int, pairs: int = 1) -> float:
     return float(np.sqrt(stats.beta.ppf(1 - CHANCE / pairs, 0.5, (dimension - 1) / 2)))
 
 
-def _row(pair: _Pair, level: float) -> LatentCompared:
+def _row(pair: _Pair, level: float) -> ComparisonRow:
     a, b = pair.a or {}, pair.b or {}
     either, note, numbers = a or b, pair.note, compared()
     if a and b:

@@ -71,7 +71,7 @@ def compare(
     or that have no search in common.
     """
     a, b = compared_names((run_a, run_b), (classifier_a, classifier_b), classifiers_of, _check_settings)
-    level = float((run_a.config.get("evidence") or {}).get("level", 0.05))
+    level = run_a.config.evidence.level
     searches = [_searches(run, classifier) for run, classifier in ((run_a, a), (run_b, b))]
     if not set(searches[0]) & set(searches[1]):
         raise RunError(
@@ -122,10 +122,8 @@ def _planes(run: LatentRun) -> list[Mapping[str, Any]]:
 
 def _revisions(run: LatentRun) -> dict[str, str]:
     """Returns name of each generator → the hash of its weights, or its spec in the config where the hash is unknown."""
-    generator = run.config.get("generator")
-    specs = generator if isinstance(generator, dict) else {"generator": str(generator)}
     models = {row["spec"]: row["revision"] for row in (run.manifest.get("models") or {}).get("generator", [])}
-    return {name: str(models.get(spec) or spec) for name, spec in specs.items()}
+    return {name: str(models.get(spec) or spec) for name, spec in run.config.generators.items()}
 
 
 def _check_settings(run_a: LatentRun, run_b: LatentRun) -> None:

@@ -17,11 +17,14 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.audits.latent.kind import AUDIT
+from c2b_ray.config.latent import LatentConfig
 from c2b_ray.storage.run import Run, open_run
 
 
 class LatentRun(Run):
     """A run of `c2b latent`."""
+
+    config: LatentConfig
 
     @property
     def directions(self) -> pa.Table:

@@ -19,8 +19,7 @@ from scipy.stats import t as student
 from c2b_ray.audits.kit.comparison import UNDETERMINED, compared, decide, importance
 from c2b_ray.audits.prompts.measurement import PLAIN, Rows, Term, gain_terms, sum_of
 from c2b_ray.stats.gains import Gain
-from c2b_ray.tables.comparison_rows import PromptsCompared
-from c2b_ray.tables.prompts import PROMPTS_COMPARISON
+from c2b_ray.tables.prompts import PROMPTS_COMPARISON, ComparisonRow
 
 GAIN, FREQUENCY, WORD = "gain", "frequency", "word"
 ALL = ("all attributes", "all values")
@@ -74,7 +73,7 @@ def verdict(row: Mapping[str, Any], least: float) -> str:
     return NONE if row["high"] is not None and row["high"] <= least else UNDETERMINED
 
 
-def _of_methods(a: Rows, b: Rows, confidence: float) -> Iterator[PromptsCompared]:
+def _of_methods(a: Rows, b: Rows, confidence: float) -> Iterator[ComparisonRow]:
     of_a, of_b = _groups(a), _groups(b)
     for key in dict.fromkeys([*of_a, *of_b]):
         sides = [of_a.get(key, []), of_b.get(key, [])]
@@ -134,7 +133,7 @@ def _images(rows: Rows) -> int:
 def _row(
     measure: str, key: Key, sides: Sequence[Rows], numbers: tuple[float | None, float | None, Gain | None],
     confidence: float,
-) -> PromptsCompared:  # fmt: skip
+) -> ComparisonRow:  # fmt: skip
     value_a, value_b, difference = numbers
     outcome = compared()
     if difference is not None and np.isfinite(difference.low):
@@ -159,7 +158,7 @@ def _row(
     }
 
 
-def _of_words(a: GeneratorResults, b: GeneratorResults, alpha: float) -> Iterator[PromptsCompared]:
+def _of_words(a: GeneratorResults, b: GeneratorResults, alpha: float) -> Iterator[ComparisonRow]:
     rows_a, rows_b = ({(r["attribute"], r["value"], r["word"]): r for r in side.associations} for side in (a, b))
     for key in dict.fromkeys([*rows_a, *rows_b]):
         one, other = rows_a.get(key), rows_b.get(key)

@@ -38,7 +38,7 @@ def rows_of(run: PromptsRun, table: str, generator: str) -> list[Mapping[str, An
 
 
 def least_effect(run: PromptsRun) -> float:
-    return float((run.config.get("associations") or {}).get("least_effect", 0.0))
+    return 0.0 if run.config.associations is None else run.config.associations.least_effect
 
 
 def cell_name(row: Mapping[str, Any]) -> str:
@@ -52,7 +52,7 @@ def _cells(run: PromptsRun, generator: str) -> Iterator[gates.GateCell]:
         judged = sum(int(p["images"]) for p in prompts if all(p[k] == row[k] for k in ("attribute", "value", "method")))
         values = {name: row[name] for name in ("frequency", "frequency_low", "frequency_high", "leaked", "perplexity")}
         yield _cell(generator, (FREQUENCY, row["attribute"], row["value"], row["method"]), values, judged)
-    for key, (gain, images) in gains_by_value(prompts, 1 - float(run.config["alpha"])).items():
+    for key, (gain, images) in gains_by_value(prompts, 1 - run.config.alpha).items():
         values = {"gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}
         yield _cell(generator, (GAIN, *key), values, images)
     for row in rows_of(run, "gains", generator):
@@ -84,7 +84,7 @@ def compare(
     another meaning, or that have no method and no word in common.
     """
     a, b = compared_names((run_a, run_b), (classifier_a, classifier_b), generators_of, _check_settings)
-    alpha = float(run_a.config["alpha"])
+    alpha = run_a.config.alpha
     cells = compared(_side(run_a, a), _side(run_b, b), alpha)
     if cells["difference"].null_count == cells.num_rows:
         raise RunError(
@@ -122,9 +122,9 @@ def _check_settings(run_a: PromptsRun, run_b: PromptsRun) -> None:
     different = differing(run_a, run_b, SAME)
     if JUDGE not in different and _judge(run_a) != _judge(run_b):
         different.append("the judge's revision")
-    if all("curated" in run.config.get("methods", []) for run in (run_a, run_b)):
+    if all("curated" in run.config.methods for run in (run_a, run_b)):
         different += differing(run_a, run_b, ["curated"])
-    if None not in (run_a.config.get("associations"), run_b.config.get("associations")):
+    if None not in (run_a.config.associations, run_b.config.associations):
         different += ["associations.least_effect"] if least_effect(run_a) != least_effect(run_b) else []
     why = (
         "a number of one is none of the other's: run c2b prompts for both generators with the same settings, or "

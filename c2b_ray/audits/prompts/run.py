@@ -82,6 +82,8 @@ class PromptsManifest(Manifest):
 class PromptsRun(Run):
     """A run of `c2b prompts`."""
 
+    config: PromptsConfig
+
     SINCE: ClassVar = {"associations": ("look", "images_used")}
 
     @property

@@ -147,14 +147,14 @@ def refuse_unanswering(run: Run, config: dict[str, Any]) -> None:
     field that the run does not fit."""
     if audit_of(run).questions is None:
         raise ProblemError(409, "no_questions", f"a run of {run.kind.command} answers no questions")
-    if not draws_images(run.config):
+    if not draws_images(run.record.config):
         raise ProblemError(409, "no_questions", LABELLED)
     check_question(run, QuestionConfig.model_validate(config))
 
 
 def answers_questions(run: Run) -> bool:
     """Returns whether a finished run can answer questions."""
-    return audit_of(run).questions is not None and draws_images(run.config)
+    return audit_of(run).questions is not None and draws_images(run.record.config)
 
 
 def run_of(context: Context, caller: Caller, job_id: str) -> Run:

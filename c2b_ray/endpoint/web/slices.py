@@ -59,7 +59,7 @@ def slices_page(visit: PageRequest) -> Response:
     choices = {name: sorted({row[name] for row in scores}) for name in ("classifier", "target_class", "attribute")}
     return shown(visit, "slices.html.j2", {
         "job_id": visit.part("job_id"), "rows": [{**row, "link": _link(row)} for row in rows[:1000]], "look": look,
-        "total": len(rows), "choices": {**choices, "verdict": list(VERDICTS)}, "tau": run.config.get("tau"),
+        "total": len(rows), "choices": {**choices, "verdict": list(VERDICTS)}, "tau": run.config.tau,
     })  # fmt: skip
 
 

@@ -220,7 +220,9 @@ def test_directions_prompts_and_groups_have_their_images_too(tmp_path):
         "model": "clip", "dataset": "people", "metric": "kl_recall@5", "attribute": "gender", "view": "local",
         "group": "2", "stage": "pretraining", "q_value": 0.001,
     }  # fmt: skip
-    with open_clip_bias_run(tmp_path / "clip", "clip-1", {"alpha": 0.05}) as run:
+    dataset = {"table": "people.csv", "attributes": ["gender"], "texts": ["a person"]}
+    config = {"models": {"clip": "world:clip"}, "datasets": {"people": dataset}}
+    with open_clip_bias_run(tmp_path / "clip", "clip-1", config) as run:
         whole = {one.name: 1 for one in CLIP_BIAS if pa.types.is_integer(one.type)}
         rows = [bias | whole, bias | whole | {"model": "other"}]
         run.write("clip_bias", pa.Table.from_pylist(rows, CLIP_BIAS))

@@ -14,16 +14,24 @@ from scipy import stats as scipy_stats
 from c2b_ray.audits import audit, from_findings, runs
 from c2b_ray.audits.audit import AUDITS, Audit, audit_named
 from c2b_ray.audits.gate import GateCell, failed
+from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.report import words
 from c2b_ray.stats import wilson_interval
 from c2b_ray.storage.run import open_run
 
+
+class SharesConfig(StrictModel):
+    task: str = "shares"
+    below: int = 50
+    alpha: float = 0.05
+
+
 SHARES = Audit(
     name="shares",
     question="Which share is it?",
     about="Count shares.",
-    config="c2b_ray.config.named:QuestionConfig",
+    config="test_from_findings:SharesConfig",
     run="test_from_findings:findings",
     tables={
         "counts": pa.schema([("classifier", pa.string()), ("name", pa.string()), ("k", pa.int64()), ("n", pa.int64())])

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from c2b_ray.config.audit import AuditConfig
 from c2b_ray.errors import InputError, StorageError
 from c2b_ray.models import catalog
 from c2b_ray.models.index.faiss_index import FaissIndex
 from c2b_ray.report.explore import Answered, Explore, Images, explore, sample
-from c2b_ray.report.method import mapping
 from c2b_ray.report.redact import clean
 from c2b_ray.steps.answers import NO_ANSWER, answers_of
 from c2b_ray.steps.cells import CellImages, images_of_cells
@@ -27,7 +27,7 @@ Embed = Callable[[Sequence[str]], NDArray[np.float64] | None]
 
 
 def explored(
-    config: Mapping[str, object],
+    config: AuditConfig,
     captions: pa.Table,
     draws: pa.Table,
     predictions: pa.Table,
@@ -39,7 +39,7 @@ def explored(
     """Returns the block. `keys`: columns image_id and key; `names`: of the classifiers; `pictures`: JPEGs by
     id of as many of these images, from the first, as find room, and how many these are; `embed`: their embeddings."""
     cells = images_of_cells(captions, draws)
-    rows, images = answered_images(cells, predictions, names, str(config.get("right")))
+    rows, images = answered_images(cells, predictions, names, config.right)
     chosen = sample(images)
     jpegs, number = pictures(cells.ids.names(cells.image[rows[chosen]]).to_pylist())
     chosen = np.sort(chosen[:number])
@@ -105,11 +105,11 @@ def _values(cells: CellImages, rows: Ints, truth: Ints) -> dict[str, list[str]]:
     return values
 
 
-def embeddings_of_index(config: Mapping[str, object], images: pa.Table) -> Embed:
+def embeddings_of_index(config: AuditConfig, images: pa.Table) -> Embed:
     """Returns what gives the embeddings that the run's index holds of images; None of a run without an index on this
     machine, where it is gone, or where an image is none of its rows. `images`: columns image_id and row. An index on an
     object store is not brought here for a map."""
-    path = mapping(config.get("images")).get("index")
+    path = config.images.index
 
     def embed(ids: Sequence[str]) -> NDArray[np.float64] | None:
         if not isinstance(path, str) or "://" in path:

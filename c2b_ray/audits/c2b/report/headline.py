@@ -28,8 +28,9 @@ from c2b_ray.audits.c2b.report.ranking import Cell, Group, cells_of, leading, ra
 from c2b_ray.audits.c2b.report.undetermined import copies_line, one_caption_line
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.scoring.judge import ScoreRow
+from c2b_ray.config.audit import AuditConfig
 from c2b_ray.report import words
-from c2b_ray.report.method import number, setup_lines
+from c2b_ray.report.method import setup_lines
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Column, Summary
 from c2b_ray.stats import wilson_interval
@@ -68,21 +69,21 @@ def scale(cells: Sequence[Cell], draws: pa.Table) -> str:
     )
 
 
-def two_stages(config: Mapping[str, Any], cells: Sequence[Cell], captions: pa.Table, fresh: pa.Table) -> str:
+def two_stages(config: AuditConfig, cells: Sequence[Cell], captions: pa.Table, fresh: pa.Table) -> str:
     """Returns sentences on an audit in two stages, and what it would have found; empty for other audits. `fresh`: the
     draws of the second stage."""
-    design = config.get("screening")
-    if not isinstance(design, Mapping) or not cells:
+    design = config.screening
+    if design is None or not cells:
         return ""
     drew = captions.filter(pc.is_in(captions["caption_id"], fresh["caption_id"].unique().cast(pa.string())))
     groups = set(zip(drew["target_class"].to_pylist(), drew["attribute"].to_pylist(), strict=True))
     again = sum((cell.target_class, cell.attribute) in groups for cell in cells)
-    first = int(config.get("images_per_caption") or 0) * int(config.get("captions_per_cell") or 0)
+    first = (config.images_per_caption or 0) * config.captions_per_cell
     in_all = pc.count_distinct(fresh["image_id"]).as_py()
     line = (
-        f"Two stages: {words.plural(first, 'image')} of each cell, then {words.count(int(design['fresh']))} fresh ones "
+        f"Two stages: {words.plural(first, 'image')} of each cell, then {words.count(design.fresh)} fresh ones "
         f"({words.count(in_all)} in all) of the {words.count(again)} of {words.plural(len(cells), 'cell')} whose "
-        f"attribute had |φ| ≥ {words.decimal(design['least'])}. Findings rest on the fresh images alone."
+        f"attribute had |φ| ≥ {words.decimal(design.least)}. Findings rest on the fresh images alone."
     )
     found = sorted(cell.detectable for cell in cells if not math.isnan(cell.detectable))
     if not found:
@@ -308,26 +309,24 @@ def _beyond_alone(cell: Cell, tau: float) -> bool:
     return cell.phi_low > tau or cell.phi_high < -tau
 
 
-def next_step(near: Sequence[Cell], config: Mapping[str, Any]) -> str:
+def next_step(near: Sequence[Cell], config: AuditConfig) -> str:
     """Returns what to do about open differences; "" where there are none."""
     if not near:
         return ""
-    images = config.get("images")
-    if isinstance(images, Mapping) and images.get("source") == "labelled":
+    if config.images.sources == ("labelled",):
         return (
             "next: more labelled images of these classes and values; or `c2b failures` on the same table, which looks "
             "for combinations of values that fail together"
         )
-    if config.get("budget"):
+    if config.budget:
         return "next: a larger `budget`, which goes on from the images at hand"
-    tau = number(config.get("tau"), 0.05)
-    wanted = max((cell.images_to_settle or 0 for cell in near if not _beyond_alone(cell, tau)), default=0)
+    wanted = max((cell.images_to_settle or 0 for cell in near if not _beyond_alone(cell, config.tau)), default=0)
     if not wanted:
         return (
             "next: an audit of these classes and attributes alone, on other images: among fewer tests less is expected "
             "by chance"
         )
-    per_caption = ceil(wanted / max(1, int(config.get("captions_per_cell") or 1)))
+    per_caption = ceil(wanted / config.captions_per_cell)
     return (
         f"next: `images_per_caption: {per_caption}` draws that many; `budget: {{images: N}}` draws images until each "
         "is settled or N are used; `c2b failures` looks for captions that fail"
@@ -358,12 +357,12 @@ _MARKS = {"against": "bad", "for": "good"}
 
 
 def summary(run: C2BRun) -> Summary:
-    scores = run.scores
+    scores, config = run.scores, run.config
     cells, groups = cells_of(scores), leading(ranked(scores))
     verdicts = {name: sum(cell.verdict == name for cell in cells) for name in VERDICTS}
     pooled = strongest_pooled(run.read("pooled").to_pylist())
     pairs = strongest(run.intersections.to_pylist())
-    confidence = 1 - float(run.config.get("alpha", 0.05))
+    confidence = 1 - config.alpha
     lines = [pooled_sentence(row, row["classifier"], confidence) for row in pooled[:MOST_ROWS]]
     lines += ["".join(span.text for span in sentence(row, row["classifier"], confidence)) for row in pairs[:MOST_ROWS]]
     perturbed = run.read("perturbations").to_pylist()
@@ -372,17 +371,14 @@ def summary(run: C2BRun) -> Summary:
     lines += [perturbations.line(perturbed)] if perturbed else []
     named = [
         "".join(span.text for span in named_sentence(of, cells, f"{of.classifier}: ", confidence)[0])
-        for of in named_by_attributes(
-            cells, run.captions, run.draws, run.predictions, float(run.config.get("tau", 0.05)), 1 - confidence
-        )
+        for of in named_by_attributes(cells, run.captions, run.draws, run.predictions, config.tau, config.alpha)
     ]
-    stages = two_stages(run.config, cells, run.captions, run.read("confirmation"))
-    rule, cautions = right_line(run.config), [line for line in (one_caption_line(cells), copies_line(cells)) if line]
+    stages = two_stages(config, cells, run.captions, run.read("confirmation"))
+    rule, cautions = right_line(config), [line for line in (one_caption_line(cells), copies_line(cells)) if line]
     right = accuracies(cells)
     noted = setup_lines(run.manifest)
-    tau = float(run.config.get("tau", 0.05))
-    near = near_misses(cells, tau)
-    ahead = [*(near_line(cell, len(right) > 1, tau) for cell in near), next_step(near, run.config)] if cells else []
+    near = near_misses(cells, config.tau)
+    ahead = [*(near_line(cell, len(right) > 1, config.tau) for cell in near), next_step(near, config)] if cells else []
     of_findings, derived = findings_table(groups), DerivedValues(run.manifest)
     leads = [group.lead for group, _ in groups[:MOST_ROWS] if group.lead is not None]
     meant = dict.fromkeys(
@@ -401,9 +397,9 @@ def summary(run: C2BRun) -> Summary:
             *(accuracy_line(one, confidence) for one in right),
             *meant,
             *lines,
-            *filter(None, (compared_by(run.config), rule, stages)),
+            *filter(None, (compared_by(config), rule, stages)),
             *cautions,
-            *filter(None, (label_errors_line(run.read("label_errors"), run.config),)),
+            *filter(None, (label_errors_line(run.read("label_errors"), config),)),
             *counted,
             *filter(None, ahead),
         ],

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.report.ranking import FINDINGS, cells_of
+from c2b_ray.config.audit import AuditConfig
 from c2b_ray.report import words
 from c2b_ray.report.pictures import Gallery, Picture
 from c2b_ray.report.redact import clean
@@ -57,19 +58,18 @@ def label_error_images(errors: pa.Table) -> list[str]:
 
 
 def label_errors(
-    config: Mapping[str, Any],
+    config: AuditConfig,
     tables: tuple[pa.Table, pa.Table, pa.Table],
     names: Mapping[str, str],
     thumbnails: Mapping[str, str],
 ) -> LabelErrors:
     """Returns the section. `tables`: the suspected errors, the scores, and the scores without them; `thumbnails`: a
     data: URI per image id."""
-    asked = config.get("label_errors")
-    if asked is None:
+    if config.label_errors is None:
         return LabelErrors(False)
     errors, scores, without = tables
     by_classifier = _by_classifier(errors)
-    how = _WITNESS if isinstance(asked, Mapping) and asked.get("encoder") else _ALONE
+    how = _WITNESS if config.label_errors.encoder else _ALONE
     sections = []
     for classifier, name in names.items():
         rows = by_classifier.get(classifier, [])
@@ -92,9 +92,9 @@ def label_errors(
     return LabelErrors(bool(sections), how, tuple(sections))
 
 
-def label_errors_line(errors: pa.Table, config: Mapping[str, Any]) -> str:
+def label_errors_line(errors: pa.Table, config: AuditConfig) -> str:
     """Returns a line for the terminal; "" where nothing was asked."""
-    if config.get("label_errors") is None:
+    if config.label_errors is None:
         return ""
     images = pc.count_distinct(errors["image_id"]).as_py()
     if not images:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from c2b_ray.config.audit import AuditConfig
 from c2b_ray.report import words
 from c2b_ray.report.redact import clean
 
@@ -61,9 +59,9 @@ def shown_range(metric: str, low: float, high: float) -> str:
     return words.percent_range(low, high) if metric in _SHARES else f"{shown(metric, low)}–{shown(metric, high)}"
 
 
-def compared_by(config: Mapping[str, Any]) -> str:
+def compared_by(config: AuditConfig) -> str:
     """Returns a sentence on the metric of a run's config; "" for accuracy."""
-    metric = str(config.get("metric") or ACCURACY)
+    metric = config.metric
     if metric == ACCURACY:
         return ""
     meaning = _MEANING.get(metric, f"{named(metric)}, a function of one’s own, of each class against the rest")

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from c2b_ray.audits.c2b.report.derived import DerivedValues
 from c2b_ray.audits.c2b.report.measured import named as metric_name
 from c2b_ray.audits.c2b.report.ranking import Cell, Group
+from c2b_ray.config.audit import AuditConfig
 from c2b_ray.report import words
 from c2b_ray.report.method import Method, Row, mapping, method_of, times
 from c2b_ray.report.redact import clean
@@ -46,11 +47,9 @@ def method(manifest: Mapping[str, Any]) -> Method:
     return method_of(manifest, settings, _COUNTS, "c2b audit audit.yaml --out RUN")
 
 
-def right_line(config: Mapping[str, Any]) -> str:
-    """Returns a sentence that tells when an answer counts as right; empty where the config does not contain the
-    rule."""
-    rule = _RIGHT.get(str(config.get("right")))
-    return f"An answer is right when {rule}." if rule else ""
+def right_line(config: AuditConfig) -> str:
+    """Returns a sentence that tells when an answer counts as right."""
+    return f"An answer is right when {_RIGHT[config.right]}."
 
 
 def _settings(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[Row]:

@@ -17,7 +17,6 @@ from c2b_ray.audits.c2b.report.perturbations import examples_of
 from c2b_ray.audits.c2b.report.view import Tables, build_view, names_of_classifiers, plan
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.report.explore import Explore, reduced
-from c2b_ray.report.method import mapping, number
 from c2b_ray.report.page import EXPLORE, STYLES, render
 from c2b_ray.report.pictures import all_small, keep_shown, left_in_place, read_pictures, shown, uri
 from c2b_ray.storage.files import write_bytes
@@ -51,11 +50,11 @@ def write_report(run: C2BRun) -> str:
         without=run.read("scores_without"),
         fresh=run.read("confirmation"),
     ).of_draws()
-    config = mapping(run.manifest.get("config"))
-    planned = plan(tables, number(config.get("tau"), 0.05), number(config.get("alpha"), 0.05))
+    config = run.config
+    planned = plan(tables, config.tau, config.alpha)
     wanted = list(dict.fromkeys([*planned.image_ids, *label_error_images(tables.label_errors)]))
     pictures, perturbed = _pictures(run, wanted), examples_of(run, tables.perturbations)
-    view = build_view(run.manifest, tables, planned, pictures, perturbed, _explored(run, tables))
+    view = build_view(run.manifest, config, tables, planned, pictures, perturbed, _explored(run, tables))
     write_bytes(run.report, render("report.html.j2", view, (*STYLES, "explore.css"), EXPLORE).encode())
     return run.report
 
@@ -84,7 +83,7 @@ def _kept(
 def _explored(run: C2BRun, tables: Tables) -> Explore:
     """Returns the block in which a reader explores the images, once those of the findings are kept."""
     rows = run.read("images", ["image_id", "row"])
-    config = mapping(run.manifest.get("config"))
+    config = run.config
     return explored(
         config,
         tables.captions,

@@ -352,7 +352,7 @@ def examples_of(run: C2BRun, table: pa.Table) -> dict[str, Example]:
     side = (run.manifest.get("perturbed") or {}).get("side")
     if not table.num_rows or side is None:
         return {}
-    seed = int(run.config.get("seed", 0))
+    seed = run.config.seed
     known = shown(run)
     new: dict[str, bytes] = {}
     found: dict[str, tuple[str, str, dict[int, str]]] = {}

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +20,7 @@ from c2b_ray.audits.c2b.report.measured import compared_by
 from c2b_ray.audits.c2b.report.method import right_line
 from c2b_ray.audits.c2b.report.ranking import Cell, Group
 from c2b_ray.audits.c2b.scoring.clusters import TOO_FEW_CLUSTERS
+from c2b_ray.config.audit import AuditConfig
 from c2b_ray.report import words
 from c2b_ray.report.redact import clean
 
@@ -237,12 +237,12 @@ _BASES = {
 }
 
 
-def notes(config: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[str, ...]:
+def notes(config: AuditConfig, cells: Sequence[Cell]) -> tuple[str, ...]:
     """Returns plain sentences for the head of a page."""
     return (*_of_answers(config, cells), *_of_images(cells))
 
 
-def _of_answers(config: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
+def _of_answers(config: AuditConfig, cells: Sequence[Cell]) -> Iterator[str]:
     yield from filter(None, (compared_by(config), right_line(config)))
     left = [cell for cell in cells if cell.verdict == "undetermined"]
     known = [cell for cell in left if cell.images_to_settle]

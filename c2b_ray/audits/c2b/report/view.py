@@ -30,7 +30,7 @@ from c2b_ray.audits.c2b.report.gallery import Examples, Shown, choose, shown
 from c2b_ray.audits.c2b.report.headline import ClassifierSummary, summaries
 from c2b_ray.audits.c2b.report.intersections import Intersections, intersections
 from c2b_ray.audits.c2b.report.label_errors import LabelErrors, label_errors
-from c2b_ray.audits.c2b.report.measured import ACCURACY, titled
+from c2b_ray.audits.c2b.report.measured import titled
 from c2b_ray.audits.c2b.report.method import Drop, Merges, Spending, drops, merges, method, spending
 from c2b_ray.audits.c2b.report.named_answers import NamedByAttribute, named_by_attributes
 from c2b_ray.audits.c2b.report.overview import (
@@ -57,10 +57,11 @@ from c2b_ray.audits.c2b.report.undetermined import (
     problems,
     undetermined,
 )
+from c2b_ray.config.audit import AuditConfig
 from c2b_ray.report import words
 from c2b_ray.report.answer import Answer
 from c2b_ray.report.explore import Explore
-from c2b_ray.report.method import Method, SetupNote, mapping, number, setup_notes
+from c2b_ray.report.method import Method, SetupNote, mapping, setup_notes
 from c2b_ray.report.pictures import ThumbnailSet
 from c2b_ray.report.redact import clean, names_of
 from c2b_ray.tables import (
@@ -209,6 +210,7 @@ def plan(tables: Tables, tau: float = 0.05, alpha: float = 0.05) -> PagePlan:
 
 def build_view(
     manifest: Mapping[str, Any],
+    config: AuditConfig,
     tables: Tables,
     planned: PagePlan,
     thumbnails: Mapping[str, str],
@@ -217,8 +219,7 @@ def build_view(
 ) -> View:
     """Builds the view. `thumbnails`: a data: URI per image id of the plan; missing ones are described in words.
     `perturbed`: an example of each perturbation."""
-    config = mapping(manifest.get("config"))
-    tau, alpha = number(config.get("tau"), 0.05), number(config.get("alpha"), 0.05)
+    tau, alpha = config.tau, config.alpha
     names, groups = names_of_classifiers(config, tables), planned.groups
     links = {group.key: f"group-{i}" for i, group in enumerate(groups, start=1)}
     beneath, derived = folded(groups), DerivedValues(manifest)
@@ -244,7 +245,7 @@ def build_view(
         setup=setup_notes(manifest),
         classifiers=tuple(names.values()),
         interval_name=words.percent(1 - alpha),
-        measured=titled(str(config.get("metric") or ACCURACY)),
+        measured=titled(config.metric),
         tau=words.decimal(tau),
         alpha=words.decimal(alpha),
         summaries=tuple(summaries(cells, names)),
@@ -280,7 +281,7 @@ def _shelf(images: pa.Table, planned: PagePlan, thumbnails: Mapping[str, str]) -
 
 def _headline(
     manifest: Mapping[str, Any],
-    config: Mapping[str, Any],
+    config: AuditConfig,
     cells: Sequence[Cell],
     tables: Tables,
     names: Mapping[str, str],
@@ -295,14 +296,14 @@ def _headline(
     if not cells and tables.perturbations.num_rows:
         scale, counted = (ONLY_PERTURBED, ""), perturbed_tally(tables.perturbations.to_pylist())
     return Headline(
-        title=clean(str(config.get("task") or "Classifier audit")),
+        title=clean(config.task),
         date=words.moment(str(manifest.get("finished") or manifest.get("created") or "")),
         unfinished=headline.unfinished(manifest),
         accuracy=headline.accuracies_in_brief(
             headline.accuracies(cells), names, pc.count_distinct(tables.draws["image_id"]).as_py()
         ),
         answers=answered,
-        rest=besides(cells, number(config.get("tau"), 0.05)) if any(cell.is_finding for cell in cells) else "",
+        rest=besides(cells, config.tau) if any(cell.is_finding for cell in cells) else "",
         tally=counted,
         scale=" ".join(filter(None, scale)),
         paper=headline.paper(cells),
@@ -320,9 +321,8 @@ def _findings(leads: Sequence[Finding], cells: Sequence[Cell], names: Mapping[st
     )
 
 
-def names_of_classifiers(config: Mapping[str, Any], tables: Tables) -> dict[str, str]:
-    named = config.get("classifier")
-    specs = [named] if isinstance(named, str) else [str(spec) for spec in named or ()]
+def names_of_classifiers(config: AuditConfig, tables: Tables) -> dict[str, str]:
+    specs = list(config.classifiers)
     for table in (tables.scores, tables.predictions, tables.perturbations):
         specs += pc.unique(table["classifier"]).to_pylist()
     return names_of(specs)

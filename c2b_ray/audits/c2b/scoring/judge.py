@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,67 +22,13 @@ from c2b_ray.audits.c2b.verification.verified import explained_by_false_accepts,
 from c2b_ray.stats.clusters import with_other_variance
 from c2b_ray.stats.contrasts import Design
 from c2b_ray.stats.roots import deviations
+from c2b_ray.tables import c2b as tables
 
-# A row of `tables.SCORES` while it is made: each step adds its columns.
 
+class ScoreRow(tables.ScoreRow, total=False):
+    """A row of `tables.SCORES` while it is made, with what is no column. `effective`: the number of independently drawn
+    images of known content with the same information."""
 
-class ScoreRow(TypedDict, total=False):
-    """`tables.SCORES` defines the columns. `effective`, which is no column: the number of independently drawn images
-    of known content with the same information."""
-
-    classifier: str
-    target_class: str
-    attribute: str
-    bias_class: str
-    metric: str
-    n: int
-    correct: int
-    errors: int
-    accuracy: float
-    accuracy_low: float
-    accuracy_high: float
-    phi: float
-    phi_low: float
-    phi_high: float
-    p_value: float
-    q_value: float
-    verdict: str
-    paper_verdict: int
-    none_p_value: float
-    none_q_value: float
-    phi_shrunken: float
-    detectable: float | None
-    phi_confirmed: float | None
-    phi_confirmed_low: float | None
-    phi_confirmed_high: float | None
-    basis: str
-    captions: int | None
-    caption_spread: float
-    clusters: int | None
-    wanted: int | None
-    undecided: int
-    shared: int
-    phi_standardised: float | None
-    same_as: str | None
-    accuracy_observed: float
-    phi_observed: float
-    repeats: int
-    shown: float | None
-    shown_low: float | None
-    shown_high: float | None
-    class_shown: float | None
-    false_accepts: float | None
-    false_accepts_low: float | None
-    false_accepts_high: float | None
-    phi_of_mix: float | None
-    doubt: str | None
-    undetermined_because: str | None
-    images_to_settle: int | None
-    mistaken_for: str | None
-    mistaken: int
-    answered_bias_class: int | None
-    group: int | None
-    group_reason: str | None
     effective: float
 
 

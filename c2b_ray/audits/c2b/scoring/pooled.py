@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -32,33 +31,16 @@ from c2b_ray.audits.c2b.verification.verified import explained_by_false_accepts,
 from c2b_ray.names import normalise
 from c2b_ray.stats.scores import mean_of_others
 from c2b_ray.tables import POOLED
+from c2b_ray.tables import c2b as tables
 
 LEAST_CLASSES = 2
 
 
-class PooledRow(TypedDict):
-    """A row of `tables.POOLED`, which defines each column; q-values and verdicts follow from all rows."""
+class PooledRow(tables.PooledRow):
+    """A row of `tables.POOLED` while it is made, with what is no column."""
 
-    classifier: str
-    attribute: str
-    bias_class: str
-    classes: int
-    n: int
-    correct: int
-    accuracy: float
-    phi: float
-    phi_low: float
-    phi_high: float
-    p_value: float
     none_p_value: float
     may_be_none: bool
-    doubt: str | None
-    basis: str
-    captions: int | None
-    caption_spread: float | None
-    clusters: int | None
-    q_value: NotRequired[float]
-    verdict: NotRequired[str]
 
 
 def pooled(estimates: Sequence[Estimate], thresholds: Thresholds) -> pa.Table:

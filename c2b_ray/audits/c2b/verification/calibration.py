@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +24,7 @@ from c2b_ray.steps.cells import INTERSECTION, of_run
 from c2b_ray.steps.draw import ImageSource, Rows
 from c2b_ray.steps.verify import CLASS, OTHER, Checks, weighed
 from c2b_ray.tables import CALIBRATION, CALIBRATION_ANSWERS, content_id, seed_of
+from c2b_ray.tables.path import VerificationRow
 
 COLUMNS = ["image_id", "target_class", "class_shown", "attributes", "values", "error"]
 """The columns of `tables.VERIFICATIONS` that `accepts` needs."""
@@ -54,18 +54,6 @@ def contents(proposals: pa.Table, captions: pa.Table) -> dict[str, Content]:
         )
         for row in captions.to_pylist()
     }
-
-
-class VerificationRow(TypedDict):
-    """A row of `tables.VERIFICATIONS` with COLUMNS. `class_shown` is None where the verifier was not asked for the
-    class."""
-
-    image_id: str
-    target_class: str
-    class_shown: str | None
-    attributes: list[str]
-    values: list[str | None]
-    error: str | None
 
 
 def accepts(verification: VerificationRow, content: Content) -> bool:

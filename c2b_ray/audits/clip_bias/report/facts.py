@@ -8,16 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from c2b_ray.audits.clip_bias.report import method
+from c2b_ray.audits.clip_bias.run import ClipBiasRun
 from c2b_ray.report import words
 from c2b_ray.report.method import mapping, number
 from c2b_ray.report.redact import clean, distinct_names
 from c2b_ray.report.words import Column, Summary
-from c2b_ray.storage.run import Run
+from c2b_ray.tables.clip_bias import BiasRow
 from c2b_ray.text import finite
 
 T = TypeVar("T")
@@ -182,15 +183,14 @@ class Facts:
         return {one.model: one for one in self.biases if one.of == of and one.group == group and one.known}
 
 
-def read_facts(run: Run) -> Facts:
-    manifest = run.manifest
-    config = mapping(manifest.get("config"))
-    names = distinct_names([str(name) for name in mapping(config.get("models"))], clean)
+def read_facts(run: ClipBiasRun) -> Facts:
+    manifest, config = run.manifest, run.config
+    names = distinct_names(list(config.models), clean)
     return Facts(
         manifest=manifest,
         names=names,
-        alpha=number(config.get("alpha"), 0.05),
-        margin=number(config.get("margin"), 0.0),
+        alpha=config.alpha,
+        margin=config.margin,
         biases=_typed(run.read("clip_bias"), Bias),
         transfer=_typed(run.read("transfer"), Correlation),
         locality=_typed(run.read("locality"), Local),
@@ -217,10 +217,10 @@ COLUMNS = (
 )
 
 
-def summary(run: Run) -> Summary:
+def summary(run: ClipBiasRun) -> Summary:
     biases = run.read("clip_bias").to_pylist()
     transfer = [row for row in run.read("transfer").to_pylist() if math.isfinite(row["rho"])]
-    alpha = float(run.config.get("alpha", 0.05))
+    alpha = run.config.alpha
     significant = sorted(
         (row for row in biases if row["q_value"] <= alpha), key=lambda row: (row["q_value"], -row["value"])
     )
@@ -260,22 +260,6 @@ def summary(run: Run) -> Summary:
             "correlations": len(transfer),
         },
     )
-
-
-class BiasRow(TypedDict):
-    """The shown columns of a row of `tables.clip_bias.CLIP_BIAS`."""
-
-    model: str
-    dataset: str
-    metric: str
-    attribute: str
-    view: str
-    group: str
-    value: float
-    value_low: float
-    value_high: float
-    expected: float
-    q_value: float
 
 
 def _row(row: BiasRow) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from c2b_ray.audits.clip_bias.report.transferring import (
     spaces,
     strongest,
 )
+from c2b_ray.audits.clip_bias.run import ClipBiasRun
 from c2b_ray.report import words
 from c2b_ray.report.answer import MOST, Answer
 from c2b_ray.report.method import Method, mapping
@@ -33,7 +34,6 @@ from c2b_ray.report.pictures import thumbnails
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Sentence, Span
 from c2b_ray.storage.files import write_bytes
-from c2b_ray.storage.run import Run
 
 # The report of `c2b clip-bias` as a tree of frozen dataclasses that hold nothing but text: all counting ends here.
 
@@ -393,7 +393,7 @@ def _pairs(facts: Facts) -> tuple[PairRow, ...]:
     )
 
 
-def write_report(run: Run) -> str:
+def write_report(run: ClipBiasRun) -> str:
     """Writes `report.html` of a run, whole or not at all, and returns its path. StorageError where the file system
     refuses."""
     facts = read_facts(run)

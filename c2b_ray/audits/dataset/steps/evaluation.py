@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -18,22 +17,7 @@ from c2b_ray.steps import encoded
 from c2b_ray.steps.classify import NO_ANSWER, LoadedClassifier
 from c2b_ray.steps.retrieve import unit
 from c2b_ray.tables import content_id
-from c2b_ray.tables.dataset import CHECKED, NEIGHBOURS
-
-
-class CheckedRow(TypedDict):
-    """A row of `tables.CHECKED`."""
-
-    answer_id: str
-    image_id: str
-    classifier: str
-    revision: str
-    caption_number: int | None
-    label: str
-    predicted: str | None
-    rank: int | None
-    built_failed: list[bool] | None
-    error: str | None
+from c2b_ray.tables.dataset import CHECKED, NEIGHBOURS, CheckedRow
 
 
 def answer_id(image_id: str, classifier: str, revision: str) -> str:

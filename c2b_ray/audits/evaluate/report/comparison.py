@@ -6,7 +6,7 @@ Knows the run's tables; knows nothing of terminals.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from c2b_ray.audits.evaluate.report.page import results_of
 from c2b_ray.report import words
@@ -14,26 +14,13 @@ from c2b_ray.report.comparison import Heading, Pages, difference_texts
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Column, Summary
 from c2b_ray.storage.run import Run
+from c2b_ray.tables.evaluate import AgreementRow
 
 COLUMNS = (
     Column("method"), Column("of the biases"),
     *(Column(name, number=True) for name in ("HIT", "FH", "MISS", "HIT − FH", "interval", "biases")),
 )  # fmt: skip
 DIRECTIONS = {"truth_to_detected": "of the ground truth", "detected_to_truth": "detected"}
-
-
-class AgreementRow(TypedDict):
-    """The shown columns of a row of `tables.evaluate.AGREEMENT`."""
-
-    method: str
-    direction: str
-    biases: int
-    hit: float
-    false_hit: float
-    miss: float
-    hit_minus_false: float
-    hit_minus_false_low: float | None
-    hit_minus_false_high: float | None
 
 
 def summary(run: Run) -> Summary:

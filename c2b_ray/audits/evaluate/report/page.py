@@ -290,7 +290,7 @@ SETTINGS = ("task", "tau", "alpha", "many", "sentence_encoder", "b2t")
 
 
 def results_of(run: Run) -> dict[str, Any]:
-    manifest, config = run.manifest, run.config
+    manifest, config = run.manifest, run.record.config
     whole = {
         **{name: config[name] for name in SETTINGS},
         "classifiers": specs_by_name(config["classifier"]),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,35 +16,7 @@ from numpy.typing import NDArray
 from c2b_ray.stats.multiplicity import benjamini_hochberg
 from c2b_ray.stats.rates import RateEstimate, Trials, rate_difference_p_values, rate_difference_ratios, rate_differences
 from c2b_ray.stats.scores import Floats
-from c2b_ray.tables.failures import FAILURES_COMPARISON
-
-
-class ComparedRow(TypedDict):
-    """A row of `tables.FAILURES_COMPARISON`."""
-
-    label: str
-    target: str | None
-    caption: str
-    generator: str
-    failures_a: int
-    failures_b: int
-    draws_a: int
-    draws_b: int
-    rate_a: float | None
-    rate_b: float | None
-    verdict_a: str | None
-    verdict_b: str | None
-    difference: float | None
-    difference_low: float | None
-    difference_high: float | None
-    ratio: float | None
-    ratio_low: float | None
-    ratio_high: float | None
-    p_value: float | None
-    q_value: float | None
-    change: str
-    doubts: list[str]
-
+from c2b_ray.tables.failures import FAILURES_COMPARISON, ComparisonRow
 
 Side = Mapping[str, Any]
 KEY = ("label", "target", "caption", "generator")
@@ -86,7 +58,7 @@ class _Numbers:
     q_values: Floats
     both: NDArray[np.bool_]
 
-    def row(self, at: int, key: tuple[Any, ...], sides: tuple[Side, Side], alpha: float) -> ComparedRow:
+    def row(self, at: int, key: tuple[Any, ...], sides: tuple[Side, Side], alpha: float) -> ComparisonRow:
         (a, b), (label, target, caption, generator) = sides, key
         doubts = list(dict.fromkeys([*a["doubts"], *b["doubts"]]))
         changed = self.both[at] and not doubts and self.q_values[at] <= alpha

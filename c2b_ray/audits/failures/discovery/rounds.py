@@ -32,6 +32,7 @@ from c2b_ray.steps.encoded import DecodedOnce
 from c2b_ray.steps.generate import images_of, png
 from c2b_ray.tables import ANSWERS, ROUNDS, content_id, seed_of
 from c2b_ray.tables.failures import PICTURES, AnswerRow, ExampleRow, Outcome, RoundRow
+from c2b_ray.tables.rows import schema_of
 
 TOP = 3
 _TOP_K: dict[FailureRule, int] = {"top1": 1, "top1_parent": 1, "top3": TOP, "top3_parent": TOP}
@@ -175,30 +176,12 @@ SAMPLE = "sample"
 _MOST_REASONS = 5
 _SMALL = 256 * 256
 
-ORDERS = pa.schema(
-    [
-        pa.field("round_id", pa.list_(pa.string()), nullable=False),  # `AnswerRules.round_id` of each that is wanted
-        pa.field("order_id", pa.string(), nullable=False),  # hash of all that decides which images are drawn
-        pa.field("caption_id", pa.string(), nullable=False),
-        pa.field("label", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("stage", pa.string(), nullable=False),
-        pa.field("part", pa.string(), nullable=False),
-        pa.field("generator", pa.string(), nullable=False),
-        pa.field("first", pa.int64(), nullable=False),
-        pa.field("draws", pa.int64(), nullable=False),
-        pa.field("examples", pa.int64(), nullable=False),  # at most so many failures are kept of each predicted label
-        pa.field("enough", pa.list_(pa.string()), nullable=False),  # `kind_of` failures of which none is kept any more
-        pa.field("rows", pa.list_(pa.int64())),  # of labelled images, those that stand in for the draws
-    ]
-)
-
 
 class OrderRow(TypedDict):
-    """A row of `ORDERS`."""
+    """What to draw, and which rounds it is for."""
 
-    round_id: list[str]
-    order_id: str
+    round_id: list[str]  # `AnswerRules.round_id` of each that is wanted
+    order_id: str  # hash of all that decides which images are drawn
     caption_id: str
     label: str
     text: str
@@ -207,9 +190,12 @@ class OrderRow(TypedDict):
     generator: str
     first: int
     draws: int
-    examples: int
-    enough: list[str]
-    rows: list[int] | None
+    examples: int  # at most so many failures are kept of each predicted label
+    enough: list[str]  # `kind_of` failures of which none is kept any more
+    rows: list[int] | None  # of labelled images, those that stand in for the draws
+
+
+ORDERS = schema_of(OrderRow)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from c2b_ray.audits.failures.config import SMALLEST_RATIO
+from c2b_ray.audits.failures.config import SMALLEST_RATIO, FailuresConfig
 from c2b_ray.audits.failures.discovery.power import COMMON_RATE
 from c2b_ray.audits.failures.report.rows import CONFIRMATION, DISCOVERY, Tallies
 from c2b_ray.report import words
@@ -36,17 +36,12 @@ def method(manifest: Mapping[str, Any]) -> Method:
     return method_of(manifest, tuple(_settings(manifest)), _COUNTS, COMMAND)
 
 
-def rule_line(config: Mapping[str, Any], rule: str = "") -> str:
-    """Returns a sentence that tells when an answer is a failure; empty where neither the config nor `rule`
-    defines it."""
-    name = str(config.get("rule") or rule)
-    if name not in RULES:
-        return ""
-    least = config.get("confidence")
-    sure = f" and has a probability of at least {words.decimal(float(least))}" if least else ""
-    most = config.get("true_below")
-    unsure = f", and the true label one of at most {words.decimal(float(most))}" if most and most < 1 else ""
-    return f"An answer is a failure when {RULES[name]}{sure}{unsure} (rule: {name})."
+def rule_line(config: FailuresConfig) -> str:
+    """Returns a sentence that tells when an answer is a failure."""
+    least, most = config.confidence, config.true_below
+    sure = f" and has a probability of at least {words.decimal(least)}" if least else ""
+    unsure = f", and the true label one of at most {words.decimal(most)}" if most and most < 1 else ""
+    return f"An answer is a failure when {RULES[config.rule]}{sure}{unsure} (rule: {config.rule})."
 
 
 def _settings(manifest: Mapping[str, Any]) -> Iterator[Row]:
@@ -258,10 +253,9 @@ def _reach_labels(search: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [mapping(row) for row in rows] if isinstance(rows, list) else []
 
 
-def ratio_of(manifest: Mapping[str, Any]) -> str:
+def ratio_of(config: FailuresConfig) -> str:
     """Returns the smallest ratio that a run searched for, such as "twice"."""
-    ratio = mapping(manifest.get("config")).get("smallest_ratio")
-    return multiple(ratio if isinstance(ratio, int | float) else SMALLEST_RATIO)
+    return multiple(config.smallest_ratio)
 
 
 def multiple(ratio: float) -> str:

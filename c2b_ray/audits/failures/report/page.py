@@ -45,6 +45,7 @@ from c2b_ray.audits.failures.report.sentences import (
     statement,
 )
 from c2b_ray.audits.failures.report.transfers import Transfers, transfers
+from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.report import words
 from c2b_ray.report.answer import MOST, Answer
 from c2b_ray.report.method import Method, SetupNote, mapping, setup_notes
@@ -53,7 +54,6 @@ from c2b_ray.report.pictures import chosen_rows, thumbnails
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Span
 from c2b_ray.storage.files import write_bytes
-from c2b_ray.storage.run import Run
 
 # The report of `c2b failures` as a tree of frozen dataclasses that hold nothing but text: all counting ends here.
 
@@ -120,8 +120,8 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
         cluster=clean(facts.cluster),
         interval_name=words.percent(facts.confidence),
         alpha=words.decimal(round(1 - facts.confidence, 10)),
-        ratio=ratio_of(facts.manifest),
-        rule=_rule(facts),
+        ratio=ratio_of(facts.config),
+        rule=rule_line(facts.config),
         answers=answers(shown, detailed, headline.absent(facts)),
         findings=tuple(shown[:MOST_SENTENCES]),
         findings_line=headline.order_line(len(facts.findings), len(shown), facts.confidence),
@@ -134,7 +134,7 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
         reliability=reliability(facts.tables.reliability, facts.generators),
         transfers=transfers(facts.tables.transfers, _says(facts), facts.names, 1 - facts.confidence, facts.primary),
         rest=tuple(caption_row(one, facts) for one in rest[:MOST_ROWS]),
-        rest_line=headline.rest_line(rest, ratio_of(facts.manifest)),
+        rest_line=headline.rest_line(rest, ratio_of(facts.config)),
         rest_more=max(len(rest) - MOST_ROWS, 0),
         absent=headline.absent(facts),
         search_line=search_line(search) or caption_line(captions_tried),
@@ -167,16 +167,11 @@ def _links(findings: int) -> list[str]:
     return [f"finding-{at + 1}" if at < MOST_DETAILED else "" for at in range(findings)]
 
 
-def _rule(facts: Facts) -> str:
-    table = facts.tables.hypotheses
-    return rule_line(mapping(facts.manifest.get("config")), table["rule"][0].as_py() if table.num_rows else "")
-
-
 def _says(facts: Facts) -> dict[str, str]:
     return {one.caption_id: says(one) for one in facts.hypotheses}
 
 
-def write_report(run: Run) -> str:
+def write_report(run: FailuresRun) -> str:
     """Writes `report.html` of a run, whole or not at all, and returns its path.
 
     Of the rounds no picture is read but those of captions that are shown. StorageError where the file system refuses.
@@ -196,9 +191,10 @@ def write_report(run: Run) -> str:
     return run.report
 
 
-def read_facts(run: Run) -> Facts:
+def read_facts(run: FailuresRun) -> Facts:
     return facts_of(
         run.manifest,
+        run.config,
         Tables(
             candidates=run.read("candidates"),
             rounds=run.read("rounds", COUNTED),

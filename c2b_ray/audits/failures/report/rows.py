@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,10 +17,6 @@ DISCOVERY, CONFIRMATION = "discovery", "confirmation"
 FAILURE, NOT_SHOWN, UNDETERMINED = "failure", "not_shown", "undetermined"
 BASELINE = "baseline"
 MEASURE = "measure"
-_NUMBERS = (
-    "rate", "rate_low", "rate_high", "baseline_rate", "ratio", "ratio_low", "ratio_high", "p_value", "e_value",
-    "q_value",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -73,6 +69,9 @@ class Hypothesis:
     def length(self) -> int:
         """Returns the number of words that the caption adds to the baseline's."""
         return len(" ".join(self.sentences or (self.caption,)).split())
+
+
+_NUMBERS = tuple(field.name for field in fields(Hypothesis) if field.type == "float")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.audits.failures.config import ANY_LABEL
+from c2b_ray.audits.failures.config import ANY_LABEL, FailuresConfig
 from c2b_ray.audits.failures.report.rows import (
     Baseline,
     Finding,
@@ -27,7 +27,6 @@ from c2b_ray.audits.failures.report.rows import (
     tallies_of,
 )
 from c2b_ray.report import words
-from c2b_ray.report.method import mapping, number
 from c2b_ray.report.redact import clean, names_of
 from c2b_ray.report.words import Sentence, Span
 from c2b_ray.stats.rates import RateEstimate, failure_rates
@@ -230,6 +229,7 @@ class Facts:
     """`names`, `generators`: what the page calls classifiers and generators; `confidence`: of intervals."""
 
     manifest: Mapping[str, Any]
+    config: FailuresConfig
     tables: Tables
     hypotheses: Sequence[Hypothesis]
     findings: Sequence[Finding]
@@ -248,8 +248,8 @@ class Facts:
     @property
     def cluster(self) -> str:
         """What images come in clusters of, such as `camera`; empty where they are independent."""
-        images = mapping(mapping(self.manifest.get("config")).get("images"))
-        return str(mapping(images.get("labelled")).get("cluster") or "")
+        labelled = self.config.images.labelled
+        return (labelled.cluster if labelled is not None else None) or ""
 
     def rate(self, failures: int, draws: int) -> RateEstimate:
         """Returns a failure rate with limits, NaN where images come in clusters: counts alone do not tell them."""
@@ -288,18 +288,18 @@ class Facts:
         return wanted
 
 
-def facts_of(manifest: Mapping[str, Any], tables: Tables) -> Facts:
-    config = mapping(manifest.get("config"))
-    labelled = bool(mapping(mapping(config.get("images")).get("labelled")))
+def facts_of(manifest: Mapping[str, Any], config: FailuresConfig, tables: Tables) -> Facts:
+    labelled = config.images.labelled is not None
     hypotheses = hypotheses_of(tables.hypotheses, tables.candidates)
     classifiers = dict.fromkeys(
-        [*_specs(config), *(one.classifier for one in hypotheses), *tables.rounds["classifier"].unique().to_pylist()]
+        [*config.specs, *(one.classifier for one in hypotheses), *tables.rounds["classifier"].unique().to_pylist()]
     )
     generators = dict.fromkeys(
         [*(one.generator for one in hypotheses), *tables.rounds["generator"].unique().to_pylist()]
     )
     return Facts(
         manifest=manifest,
+        config=config,
         tables=tables,
         hypotheses=hypotheses,
         findings=findings_of(hypotheses),
@@ -307,7 +307,7 @@ def facts_of(manifest: Mapping[str, Any], tables: Tables) -> Facts:
         tallies=tallies_of(tables.rounds, counted_once(tables.candidates) if labelled else None),
         names=names_of(list(classifiers)),
         generators=names_of(list(generators)),
-        confidence=1 - number(config.get("alpha"), 0.05),
+        confidence=1 - config.alpha,
         wording=LABELLED if labelled else GENERATED,
     )
 
@@ -317,9 +317,3 @@ def counted_once(candidates: pa.Table) -> set[str]:
     baselines include one over all labels where a caption holds for any label."""
     baselines = baselines_of(candidates)
     return {baselines[label].caption_id for label in ([ANY_LABEL] if ANY_LABEL in baselines else baselines)}
-
-
-def _specs(config: Mapping[str, Any]) -> list[str]:
-    """Returns the names of a config's classifiers in hypotheses: their specs, or their names in the config."""
-    named = config.get("classifier")
-    return [named] if isinstance(named, str) else [str(name) for name in named or ()]

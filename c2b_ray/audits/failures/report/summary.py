@@ -21,10 +21,10 @@ from c2b_ray.audits.failures.report.method import (
 from c2b_ray.audits.failures.report.page import read_facts
 from c2b_ray.audits.failures.report.rows import FAILURE, NOT_SHOWN, UNDETERMINED, Finding, Hypothesis
 from c2b_ray.audits.failures.report.sentences import Facts, measured_alike, says, target_of
+from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.report import words
 from c2b_ray.report.method import mapping, setup_lines
 from c2b_ray.report.words import Column, Summary
-from c2b_ray.storage.run import Run
 from c2b_ray.text import finite
 
 MOST_ROWS = 15
@@ -36,10 +36,10 @@ COLUMNS = (
 )
 
 
-def summary(run: Run) -> Summary:
+def summary(run: FailuresRun) -> Summary:
     facts = read_facts(run)
     of = Counter(one.verdict for one in facts.hypotheses)
-    rule = rule_line(mapping(facts.manifest.get("config")))
+    rule = rule_line(facts.config)
     nothing, search = absent(facts), mapping(facts.manifest.get("search"))
     captions_tried = mapping(facts.manifest.get("caption_search"))
     counted = tally(facts.hypotheses, facts.findings)

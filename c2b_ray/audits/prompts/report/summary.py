@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 import pyarrow as pa
 
 from c2b_ray.audits.prompts.report.rows import search_sentences
@@ -12,6 +10,7 @@ from c2b_ray.report.export import exported
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Column, Summary
 from c2b_ray.storage.run import Run
+from c2b_ray.tables.prompts import AssociationRow, HeadRow, MethodRow
 
 MOST_WORDS = 15
 COLUMNS = (
@@ -24,48 +23,6 @@ HEAD_COLUMNS = (
     *(Column(name, number=True) for name in ("step", "accuracy", "interval", "chance", "images")),
     Column("verdict"),
 )
-
-
-class MethodRow(TypedDict):
-    """The shown columns of a row of `tables.prompts.METHODS`."""
-
-    attribute: str
-    value: str
-    generator: str
-    method: str
-    prompts: int
-    frequency: float | None
-    frequency_low: float
-    frequency_high: float
-    perplexity: float | None
-    leaked: float
-
-
-class WordRow(TypedDict):
-    """The shown columns of a row of `tables.prompts.ASSOCIATIONS`."""
-
-    word: str
-    attribute: str
-    value: str
-    effect: float
-    low: float
-    high: float
-    q_value: float
-
-
-class HeadRow(TypedDict):
-    """The shown columns of a row of `tables.prompts.HEADS`."""
-
-    generator: str
-    attribute: str
-    step: int
-    accuracy: float | None
-    low: float
-    high: float
-    chance: float
-    images: int
-    guides: bool
-    verdict: str
 
 
 def summary(run: Run) -> Summary:
@@ -111,7 +68,7 @@ def _row(row: MethodRow) -> tuple[str, ...]:
     )
 
 
-def _word_line(row: WordRow) -> str:
+def _word_line(row: AssociationRow) -> str:
     span = words.signed_range(row["low"], row["high"])
     q = words.small_probability(row["q_value"])
     return f"“{row['word']}” raises {row['attribute']} {row['value']} by {words.signed(row['effect'])} ({span}, q {q})"

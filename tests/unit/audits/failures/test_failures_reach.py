@@ -74,8 +74,8 @@ def test_what_ratio_is_searched_for_is_said_with_what_it_takes() -> None:
 
 
 def test_the_page_says_the_ratio_of_its_run_also_of_one_from_before_there_was_a_choice() -> None:
-    assert ratio_of({"config": {"smallest_ratio": 3}}) == "3 times"
-    assert ratio_of({"config": {}}) == ratio_of({}) == "twice"
+    assert ratio_of(FailuresConfig.model_validate({**CONFIG, "smallest_ratio": 3})) == "3 times"
+    assert ratio_of(FailuresConfig.model_validate(CONFIG)) == "twice"
 
 
 def test_the_estimate_before_a_run_says_it() -> None:

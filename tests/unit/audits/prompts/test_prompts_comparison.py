@@ -20,7 +20,8 @@ from c2b_ray.tables.prompts import ASSOCIATIONS, GAINS, METHODS, PROMPTS, PROMPT
 
 SUBJECTS = [f"subject {n}" for n in range(12)]
 CONFIG: dict[str, Any] = {
-    "subjects": SUBJECTS, "attributes": {"lighting": {}}, "intersections": [], "language_model": "lm", "judge": "j",
+    "subjects": SUBJECTS, "attributes": {"lighting": {"values": ["day", "night"]}}, "intersections": [],
+    "generators": {"base": "world:pipeline"}, "language_model": "world:tiny-llama", "judge": "world:clip",
     "guide": "heads", "search": {}, "alpha": 0.05, "associations": {"least_effect": 0.05},
     "methods": ["curated", "llm", "bgps"],
 }  # fmt: skip
@@ -153,7 +154,7 @@ def test_a_difference_of_frequencies_is_no_larger_than_one() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"judge": "another"}, RunError, "differ in judge"),
+        ({"judge": "open_clip:RN50/openai"}, RunError, "differ in judge"),
         ({"associations": {"least_effect": 0.2}}, RunError, "least_effect"),
         ({"search": {"images": 4}}, RunError, "differ in search"),
         ({"curated": ["a bus at dusk"]}, RunError, "differ in curated"),

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from audit_configs import LABELLED, audit_config
 
 from c2b_ray.audits.c2b.report.headline import (
     accuracies,
@@ -86,10 +87,10 @@ def test_near_misses_are_the_largest_open_differences_that_images_would_settle()
     assert [(one.attribute, one.bias_class) for one in near] == [("weather", "foggy")]
     line = near_line(near[0], several=False, tau=0.05).replace("\u202f", " ")
     assert line.startswith("not settled: bus, weather: foggy: φ −0.71 (−1.00 to −0.03) on 12 images; about 40 images")
-    labelled = {"images": {"source": "labelled"}}
+    labelled = audit_config(LABELLED)
     assert "c2b failures" in next_step(near, labelled)
-    assert "images_per_caption: 8" in next_step(near, {"images": {"source": "retrieve"}, "captions_per_cell": 5})
-    assert "larger `budget`" in next_step(near, {"images": {"source": "retrieve"}, "budget": {"images": 100}})
+    assert "images_per_caption: 8" in next_step(near, audit_config(captions_per_cell=5))
+    assert "larger `budget`" in next_step(near, audit_config(budget={"images": 100}))
     assert next_step([], labelled) == ""
 
 
@@ -100,7 +101,7 @@ def test_no_number_of_images_is_named_where_only_the_other_tests_keep_a_differen
     near = near_misses([cell("bus", "weather", "snow", 100, 30, **more)], 0.1)
     line = near_line(near[0], several=False, tau=0.1)
     assert line.endswith(f"on 100 images; {reason}.")
-    config = {"images": {"source": "retrieve"}, "tau": 0.1}
+    config = audit_config(tau=0.1, captions_per_cell=1)
     assert "images_per_caption" not in next_step(near, config)
     assert "images_per_caption: 70" in next_step([*near, replace(near[0], phi_high=0.0, images_to_settle=70)], config)
 

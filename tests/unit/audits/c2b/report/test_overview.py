@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from audit_configs import audit_config
 from run_recipes import Recipe
 from synthetic_run import make_run
 
@@ -87,7 +88,7 @@ def test_notes_say_the_rule_the_captions_and_what_is_short() -> None:
             tables.SCORES,
         )
     )
-    right, undetermined, captions, single, spread, short = notes({"right": "top5"}, cells)
+    right, undetermined, captions, single, spread, short = notes(audit_config(right="top5"), cells)
     assert "holds 50 images and would need about 800" in undetermined
     assert "8\u202f% (median), at most 8\u202f% (bus, weather)" in spread
     assert "(right: top5)" in right
@@ -98,7 +99,7 @@ def test_notes_say_the_rule_the_captions_and_what_is_short() -> None:
 
 def test_cells_whose_images_are_mostly_left_out_as_copies_say_so() -> None:
     rows = [row("fog", 0.1, repeats=150), row("snow", 0.1, repeats=49)]  # of 50 images each that count
-    (copies,) = notes({}, cells_of(pa.Table.from_pylist(rows, tables.SCORES)))
+    _, copies = notes(audit_config(), cells_of(pa.Table.from_pylist(rows, tables.SCORES)))
     assert "In 1 of 2 cells most images are left out as near-duplicates" in copies
     assert "in bus, weather: fog 150 are, and 50 count." in copies
 
@@ -112,7 +113,7 @@ def test_findings_on_one_caption_say_so_wherever_they_are_told() -> None:
     assert told is not None
     assert "50 images, on one caption)" in "".join(span.text for span in told.sentence)
     assert findings_table([(group, ())]).rows[0][-2] == "against on one caption"
-    assert "a verdict may be about the caption alone" in notes({}, group.cells)[0]
+    assert "a verdict may be about the caption alone" in notes(audit_config(), group.cells)[1]
     (known,) = groups_of(*(one | {"caption_spread": 0.02} for one in rows))
     told = finding(known, "m", 0.95, "g")
     assert told is not None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from audit_configs import audit_config
 from PIL import Image
 
 from c2b_ray.audits.c2b.report.findings import forest_plot
@@ -139,7 +140,7 @@ def test_nothing_to_say_is_said(build_run: Callable[..., Run], recipe: dict[str,
 
 
 def test_a_run_that_has_only_begun(tmp_path: Path) -> None:
-    with open_c2b_run(tmp_path / "run", "id", {}) as run:
+    with open_c2b_run(tmp_path / "run", "id", audit_config().model_dump(mode="json")) as run:
         html = html_of(run)
     assert "not finished (status: running)" in html
     assert "Nothing was scored" in html

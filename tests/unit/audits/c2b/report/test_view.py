@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from audit_configs import audit_config
 from score_rows import row, scores, text
 
 from c2b_ray import tables as schemas
@@ -12,15 +13,15 @@ from c2b_ray.audits.c2b.report.method import method
 from c2b_ray.audits.c2b.report.ranking import cells_of, ranked, worst_first
 from c2b_ray.audits.c2b.report.undetermined import clear, no_clear, notes, problems, undetermined
 from c2b_ray.audits.c2b.report.view import Tables, View, build_view, plan
-from c2b_ray.storage.run import Run
+from c2b_ray.audits.c2b.run import C2BRun
 
 NAMES = {"m": "m"}
 NO_REPLIES = schemas.REJECTED.empty_table()
 
 
-def view_of(run: Run) -> View:
+def view_of(run: C2BRun) -> View:
     tables = Tables(run.rejected, run.captions, run.draws, run.images, run.predictions, run.scores).of_draws()
-    return build_view(run.manifest, tables, plan(tables), {})
+    return build_view(run.manifest, run.config, tables, plan(tables), {})
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,10 @@ def test_no_effect_on_unverified_images_is_not_told_to_lie_next_to_tau() -> None
 
 def test_a_number_of_images_is_said_of_the_cells_for_which_it_is_known() -> None:
     cells = cells_of(scores(row("a", 0.08, images_to_settle=900), row("b", 0.0), row("c", 0.0)))
-    assert any("An undetermined cell of the 1 of which that is known holds 200" in note for note in notes({}, cells))
+    assert any(
+        "An undetermined cell of the 1 of which that is known holds 200" in note
+        for note in notes(audit_config(), cells)
+    )
 
 
 def test_undetermined_counts_and_order() -> None:
@@ -129,7 +133,7 @@ def test_rejected_replies_are_counted_by_reason() -> None:
     assert len(found.rejections[0].sample) <= 140
 
 
-def test_examples_are_the_nearest_of_the_lead_cell(showcase_run: Run) -> None:
+def test_examples_are_the_nearest_of_the_lead_cell(showcase_run: C2BRun) -> None:
     groups = worst_first(ranked(showcase_run.scores))[:1]
     chosen = choose(groups, showcase_run.captions, showcase_run.draws, showcase_run.predictions)[groups[0].key]
     assert (len(chosen.wrong), len(chosen.right)) == (MOST, MOST)
@@ -139,7 +143,7 @@ def test_examples_are_the_nearest_of_the_lead_cell(showcase_run: Run) -> None:
     assert max(rank[e.image_id] for e in (*chosen.wrong, *chosen.right)) < 30  # of 240
 
 
-def test_view_of_a_whole_run(showcase_run: Run) -> None:
+def test_view_of_a_whole_run(showcase_run: C2BRun) -> None:
     view = view_of(showcase_run)
     verdicts = showcase_run.scores["verdict"].to_pylist()
     found = verdicts.count("for") + verdicts.count("against")

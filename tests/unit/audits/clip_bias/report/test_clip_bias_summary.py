@@ -17,5 +17,6 @@ def test_a_small_bias_beyond_chance_is_shown_as_it_is():
         "value": 8.2e-6, "value_low": 3.6e-6, "value_high": 1.4e-5, "expected": 2e-7, "q_value": 0.0002,
     }  # fmt: skip
     tables_of = {"clip_bias": pa.Table.from_pylist([one]), "transfer": TRANSFER.empty_table()}
-    shown = summary(SimpleNamespace(read=tables_of.get, config={}, manifest={}, path="run", report="page"))
+    config = SimpleNamespace(alpha=0.05)
+    shown = summary(SimpleNamespace(read=tables_of.get, config=config, manifest={}, path="run", report="page"))
     assert shown.rows[0][5:] == ("8.2·10⁻⁶", "3.6·10⁻⁶ to 1.4·10⁻⁵", "2.0·10⁻⁷", "<\u202f0.001")

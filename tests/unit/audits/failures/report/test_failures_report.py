@@ -16,6 +16,7 @@ from failures_recipes import FLY, Cause, Recipe, showcase
 from synthetic_failures import make_run
 
 from c2b_ray import tables as schemas
+from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.failures.report.comparison import compared
 from c2b_ray.audits.failures.report.gallery import Examples
 from c2b_ray.audits.failures.report.labels import at_baseline, labels
@@ -122,7 +123,7 @@ def test_rates_and_pictures_come_from_the_measuring_part_of_confirmation(tmp_pat
     kept = rounds.filter(pc.equal(rounds["part"], "measure"))
     spoilt = pa.concat_tables([kept, pa.Table.from_pylist(other, rounds.schema)])
     before = read_facts(run)
-    after = facts_of(run.manifest, replace(before.tables, rounds=spoilt))
+    after = facts_of(run.manifest, run.config, replace(before.tables, rounds=spoilt))
     assert after.tallies.confirmed == before.tallies.confirmed
     assert all("a wolf" not in tally.taken for tally in after.tallies.confirmed.values())
 
@@ -195,7 +196,7 @@ def test_images_of_other_generators_have_no_part_in_the_baseline(tmp_path: Path)
     rounds = facts.tables.rounds.to_pylist()
     strange = [row | {"generator": "other:generator", "failures": row["draws"]} for row in rounds]
     mixed = replace(facts.tables, rounds=pa.Table.from_pylist([*rounds, *strange], facts.tables.rounds.schema))
-    after = facts_of(facts.manifest, mixed)
+    after = facts_of(facts.manifest, facts.config, mixed)
     assert "other:generator" in after.generators
     assert labels(after) == labels(facts)
     assert compared(after) == compared(facts)
@@ -206,7 +207,9 @@ def test_a_classifiers_mean_at_the_baselines_is_over_all_labels_also_those_that_
     boat, rounds = facts.baselines["boat"].caption_id, facts.tables.rounds
     left = [row for row in rounds.to_pylist() if row["caption_id"] != boat or row["stage"] == "discovery"]
     never = [row | {"failures": 0} if row["caption_id"] == boat else row for row in left]
-    few = facts_of(facts.manifest, replace(facts.tables, rounds=pa.Table.from_pylist(never, rounds.schema)))
+    few = facts_of(
+        facts.manifest, facts.config, replace(facts.tables, rounds=pa.Table.from_pylist(never, rounds.schema))
+    )
     _, fly = at_baseline(few, "fly", next(iter(few.names)))
     assert compared(few).lines[0].baseline == words.rate(fly.failures / fly.draws / 2)
 
@@ -287,7 +290,10 @@ def test_nothing_to_say_is_said(tmp_path: Path, recipe: Recipe, said: str) -> No
 
 def test_a_run_that_has_only_begun_has_a_page(tmp_path: Path) -> None:
     empty = Tables(*(getattr(schemas, name.upper()).empty_table() for name in Tables.__dataclass_fields__))
-    facts = facts_of({"status": "running", "config": {}}, empty)
+    images = {"generate": {"model": "world:renderer"}}
+    fields = {"labels": ["bus"], "classifier": "world:resnet-planted-0", "images": images, "captioner": "world:clip"}
+    config = FailuresConfig.model_validate(fields)
+    facts = facts_of({"status": "running"}, config, empty)
     assert facts.findings == []
     assert facts.shown() == {}
 
