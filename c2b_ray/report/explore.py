@@ -15,7 +15,7 @@ from PIL import Image
 
 from c2b_ray.errors import ImageError
 from c2b_ray.report import words
-from c2b_ray.report.pictures import small, uri
+from c2b_ray.report.pictures import is_jpeg_within, small, uri
 from c2b_ray.stats.confusions import precision_recall_f1, reliability, two_class_curves
 from c2b_ray.stats.projection import principal_plane
 from c2b_ray.text import visible
@@ -195,15 +195,21 @@ def script_json(data: Any) -> Markup:
 
 
 def reduced(
-    ids: Sequence[str], pictures: Mapping[str, bytes], most: int = MOST_CHARACTERS
+    ids: Sequence[str], pictures: Mapping[str, bytes], most: int = MOST_CHARACTERS, thumbnails: bool = False
 ) -> tuple[dict[str, bytes], int]:
     """Returns JPEGs as small as the block shows them, by id, and how many of the ids, from the first, they are of: as
-    many as take `most` characters. What is no picture, or is not there, is left out."""
+    many as take `most` characters. What is no picture, or is not there, is left out.
+
+    `thumbnails`: whether all pictures are thumbnails that a report made. Those that are small enough then stay as they
+    are: to compress them again would cost time, and some of what they show.
+    """
     jpegs: dict[str, bytes] = {}
     taken = 0
     for place, image_id in enumerate(ids):
         try:
-            jpeg = small(pictures[image_id], LARGEST, QUALITY)
+            jpeg = pictures[image_id]
+            if not (thumbnails and is_jpeg_within(jpeg, LARGEST)):
+                jpeg = small(jpeg, LARGEST, QUALITY)
         except (KeyError, ImageError):
             continue
         taken += len(uri(jpeg))
