@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -68,6 +70,9 @@ LARGEST = 96  # pixels of the longer side
 QUALITY = 60
 MOST_MATRIX = 24  # classes in the confusion matrix
 MOST_ROWS = 200  # classes in the table of a classifier
+THREADS = 2
+"""That make pictures small, most of which happens outside of Python's lock: a reader waits for the page."""
+AT_ONCE = 64
 COARSE = 8  # pixels of each side of a picture where no embeddings are at hand
 
 Floats = NDArray[np.float64]
@@ -205,18 +210,28 @@ def reduced(
     """
     jpegs: dict[str, bytes] = {}
     taken = 0
-    for place, image_id in enumerate(ids):
-        try:
-            jpeg = pictures[image_id]
-            if not (thumbnails and is_jpeg_within(jpeg, LARGEST)):
-                jpeg = small(jpeg, LARGEST, QUALITY)
-        except (KeyError, ImageError):
-            continue
-        taken += len(uri(jpeg))
-        if taken > most:
-            return jpegs, place
-        jpegs[image_id] = jpeg
+    with ThreadPoolExecutor(THREADS) as pool:
+        for start in range(0, len(ids), AT_ONCE):
+            some = ids[start : start + AT_ONCE]
+            made = pool.map(partial(_as_shown, thumbnails=thumbnails), map(pictures.get, some))
+            for place, (image_id, jpeg) in enumerate(zip(some, made, strict=True), start):
+                if jpeg is None:
+                    continue
+                taken += len(uri(jpeg))
+                if taken > most:
+                    return jpegs, place
+                jpegs[image_id] = jpeg
     return jpegs, len(ids)
+
+
+def _as_shown(picture: bytes | None, thumbnails: bool) -> bytes | None:
+    """Returns the JPEG that the block shows of a picture; None of what is none."""
+    if picture is None or (thumbnails and is_jpeg_within(picture, LARGEST)):
+        return picture
+    try:
+        return small(picture, LARGEST, QUALITY)
+    except ImageError:
+        return None
 
 
 def coarse(pictures: Sequence[bytes | None]) -> Floats:
