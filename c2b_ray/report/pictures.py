@@ -148,7 +148,7 @@ def is_jpeg_within(data: bytes, largest: int) -> bool:
         height, width, *_ = simplejpeg.decode_jpeg_header(data)
     except ValueError:
         return False
-    return max(height, width) <= largest
+    return bool(max(height, width) <= largest)
 
 
 def uri(jpeg: bytes) -> str:
