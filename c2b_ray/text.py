@@ -10,6 +10,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 HIDDEN = "[removed]"
@@ -59,14 +60,16 @@ def cell(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
+@lru_cache(maxsize=1024)
 def _holds_secret(variable: str) -> bool:
     """Tells whether a variable of this name holds a secret; one that names a secret's location holds only a path."""
     return SECRET_NAME.search(variable) is not None and not variable.upper().endswith(("_FILE", "_PATH", "_DIR"))
 
 
 def without_credentials(text: str) -> str:
-    for name, value in os.environ.items():
-        if len(value) >= LEAST_SECRET and value in text and _holds_secret(name):
+    for name in filter(_holds_secret, os.environ):  # names first: a page asks for a thousand texts
+        value = os.environ.get(name, "")
+        if len(value) >= LEAST_SECRET:
             text = text.replace(value, HIDDEN)
     for pattern, replacement in _CREDENTIALS:
         text = pattern.sub(replacement, text)

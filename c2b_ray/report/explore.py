@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -15,7 +17,7 @@ from PIL import Image
 
 from c2b_ray.errors import ImageError
 from c2b_ray.report import words
-from c2b_ray.report.pictures import small, uri
+from c2b_ray.report.pictures import is_jpeg_within, small, uri
 from c2b_ray.stats.confusions import precision_recall_f1, reliability, two_class_curves
 from c2b_ray.stats.projection import principal_plane
 from c2b_ray.text import visible
@@ -68,6 +70,9 @@ LARGEST = 96  # pixels of the longer side
 QUALITY = 60
 MOST_MATRIX = 24  # classes in the confusion matrix
 MOST_ROWS = 200  # classes in the table of a classifier
+THREADS = 2
+"""That make pictures small, most of which happens outside of Python's lock: a reader waits for the page."""
+AT_ONCE = 64
 COARSE = 8  # pixels of each side of a picture where no embeddings are at hand
 
 Floats = NDArray[np.float64]
@@ -195,22 +200,38 @@ def script_json(data: Any) -> Markup:
 
 
 def reduced(
-    ids: Sequence[str], pictures: Mapping[str, bytes], most: int = MOST_CHARACTERS
+    ids: Sequence[str], pictures: Mapping[str, bytes], most: int = MOST_CHARACTERS, thumbnails: bool = False
 ) -> tuple[dict[str, bytes], int]:
     """Returns JPEGs as small as the block shows them, by id, and how many of the ids, from the first, they are of: as
-    many as take `most` characters. What is no picture, or is not there, is left out."""
+    many as take `most` characters. What is no picture, or is not there, is left out.
+
+    `thumbnails`: whether all pictures are thumbnails that a report made. Those that are small enough then stay as they
+    are: to compress them again would cost time, and some of what they show.
+    """
     jpegs: dict[str, bytes] = {}
     taken = 0
-    for place, image_id in enumerate(ids):
-        try:
-            jpeg = small(pictures[image_id], LARGEST, QUALITY)
-        except (KeyError, ImageError):
-            continue
-        taken += len(uri(jpeg))
-        if taken > most:
-            return jpegs, place
-        jpegs[image_id] = jpeg
+    with ThreadPoolExecutor(THREADS) as pool:
+        for start in range(0, len(ids), AT_ONCE):
+            some = ids[start : start + AT_ONCE]
+            made = pool.map(partial(_as_shown, thumbnails=thumbnails), map(pictures.get, some))
+            for place, (image_id, jpeg) in enumerate(zip(some, made, strict=True), start):
+                if jpeg is None:
+                    continue
+                taken += len(uri(jpeg))
+                if taken > most:
+                    return jpegs, place
+                jpegs[image_id] = jpeg
     return jpegs, len(ids)
+
+
+def _as_shown(picture: bytes | None, thumbnails: bool) -> bytes | None:
+    """Returns the JPEG that the block shows of a picture; None of what is none."""
+    if picture is None or (thumbnails and is_jpeg_within(picture, LARGEST)):
+        return picture
+    try:
+        return small(picture, LARGEST, QUALITY)
+    except ImageError:
+        return None
 
 
 def coarse(pictures: Sequence[bytes | None]) -> Floats:

@@ -12,11 +12,12 @@ from io import BytesIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import simplejpeg
 from PIL import Image
 
 from c2b_ray.errors import ImageError, InputError, SourceError
 from c2b_ray.report.words import source_of
-from c2b_ray.steps.decode import decode
+from c2b_ray.steps.decode import decode_to_show
 from c2b_ray.steps.fetch import COLUMNS, InPlace, completed
 from c2b_ray.storage import files, resolve
 from c2b_ray.storage.parts import read_stage, writing
@@ -134,11 +135,20 @@ def thumbnail(data: bytes, largest: int = LARGEST) -> str:
 def small(data: bytes, largest: int = LARGEST, quality: int = QUALITY) -> bytes:
     """Returns the image as a JPEG, its longer side at most `largest`, never enlarged. Raises ImageError as `decode`
     does."""
-    image = Image.fromarray(decode(data))
+    image = Image.fromarray(decode_to_show(data, largest))
     image.thumbnail((largest, largest), Image.Resampling.LANCZOS)
     buffer = BytesIO()
     image.save(buffer, "JPEG", quality=quality, optimize=True)
     return buffer.getvalue()
+
+
+def is_jpeg_within(data: bytes, largest: int) -> bool:
+    """Tells whether an image is a JPEG whose longer side is at most `largest`, by its header."""
+    try:
+        height, width, *_ = simplejpeg.decode_jpeg_header(data)
+    except ValueError:
+        return False
+    return bool(max(height, width) <= largest)
 
 
 def uri(jpeg: bytes) -> str:

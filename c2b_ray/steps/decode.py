@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from typing import Literal
@@ -76,7 +76,7 @@ def decode(data: bytes, max_bytes: int = MAX_BYTES, max_pixels: int = MAX_PIXELS
     `max_bytes` and `max_pixels` limit the file and width × height; both are checked before any pixel is decoded. Raises
     ImageError, with the reason, for anything that is not one whole image.
     """
-    return _decode(data, max_bytes, max_pixels, None)[0]
+    return _decode(data, max_bytes, max_pixels, lambda _: 1)[0]
 
 
 def decode_reduced(data: bytes, least: int) -> tuple[Pixels, tuple[int, int]]:
@@ -86,10 +86,23 @@ def decode_reduced(data: bytes, least: int) -> tuple[Pixels, tuple[int, int]]:
     No side is then below `least` pixels. libjpeg scales it before the inverse transform, in half of the time or less.
     Raises ImageError for the same files.
     """
-    return _decode(data, MAX_BYTES, MAX_PIXELS, least)
+    return _decode(data, MAX_BYTES, MAX_PIXELS, lambda size: _reduction(min(size), least))
 
 
-def _decode(data: bytes, max_bytes: int, max_pixels: int, least: int | None) -> tuple[Pixels, tuple[int, int]]:
+def decode_to_show(data: bytes, largest: int) -> Pixels:
+    """Returns what `decode` returns, from which a thumbnail is made whose longer side is `largest`: an upright JPEG may
+    be reduced to 1/2, 1/4 or 1/8, with a longer side of at least twice as much.
+
+    Resampled from there, a thumbnail looks as from the whole picture; it is the gap that Pillow's own
+    `Image.thumbnail` leaves. Raises ImageError for the same files.
+    """
+    return _decode(data, MAX_BYTES, MAX_PIXELS, lambda size: _reduction(max(size), 2 * largest))[0]
+
+
+def _decode(
+    data: bytes, max_bytes: int, max_pixels: int, factor: Callable[[tuple[int, int]], int]
+) -> tuple[Pixels, tuple[int, int]]:
+    """`factor`: by which a picture of this size may be reduced."""
     if not data:
         raise ImageError("empty: zero bytes")
     if len(data) > max_bytes:
@@ -97,7 +110,7 @@ def _decode(data: bytes, max_bytes: int, max_pixels: int, least: int | None) -> 
     try:
         with _quiet(), _opened(data) as image:
             _refuse(image, max_pixels)
-            reduced = _turbo(image, data, 1 if least is None else _reduction(min(image.size), least))
+            reduced = _turbo(image, data, factor(image.size))
             if reduced is not None:
                 return reduced, (image.size[1], image.size[0])
             pixels = _pixels(image)

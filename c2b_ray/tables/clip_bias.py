@@ -15,6 +15,7 @@ class ClipEmbeddingRow(TypedDict):
     embedding: list[Float32] | None  # unit norm; null where `error` says why
     error: str | None
 
+
 CLIP_EMBEDDINGS = schema_of(ClipEmbeddingRow)
 
 

@@ -7,7 +7,18 @@ import sys
 
 import pytest
 
-SLOW = {"ray", "torch", "torchvision", "timm", "transformers", "numba", "pandas", "scipy.stats", "scipy.optimize"}
+SLOW = {
+    "ray",
+    "torch",
+    "torchvision",
+    "timm",
+    "transformers",
+    "numba",
+    "pandas",
+    "scipy.stats",
+    "scipy.optimize",
+    "jsonschema",
+}
 
 
 @pytest.mark.parametrize(

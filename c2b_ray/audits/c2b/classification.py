@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Literal
 
 from c2b_ray.audits.c2b.run import CLASSIFIER, C2BRun
 from c2b_ray.audits.kit import models as classifiers
@@ -16,13 +17,14 @@ from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
 from c2b_ray.engine.images import AuditedClassifier, ImageStages, OnProgress, Selection, prediction_ids, selected
+from c2b_ray.engine.progress import Progress
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
 from c2b_ray.steps.classify import NAME_LABELS, classification, is_unnamed
 from c2b_ray.steps.fetch import Load
 from c2b_ray.storage.labelled import LabelledTable
-from c2b_ray.storage.parts import Digests, absent, digests, opened
+from c2b_ray.storage.parts import Digests, absent, digests, opened, repeats
 
 
 def contestants(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[AuditedClassifier]:
@@ -52,7 +54,12 @@ def classify(
     """Writes the missing predictions of all images that the run has drawn. `source`: of those whose bytes it does not
     hold."""
     images = selected(run.location("images"), partial(_drawn, run))
-    if _lacks_any(run, classifiers, images):
+    state = _state(run, classifiers, images)
+    if state == "whole":  # answered while they were fetched: a stage would read all ids twice more to find nothing
+        total = images.total * len(classifiers)
+        on_progress(Progress(0, 0, total, total, 0.0))
+        return
+    if state == "lacking":
         run.begin_writing()
     ImageStages(models.runner).classify(images, classifiers, run.location("predictions"), on_progress, source)
 
@@ -65,11 +72,16 @@ def _drawn(run: C2BRun) -> Iterator[Digests]:
             yield digests(table["image_id"])
 
 
-def _lacks_any(run: C2BRun, classifiers: Sequence[AuditedClassifier], images: Selection) -> bool:
+def _state(
+    run: C2BRun, classifiers: Sequence[AuditedClassifier], images: Selection
+) -> Literal["lacking", "repeating", "whole"]:
+    """Returns whether predictions are missing, or some are there twice, as after a kill."""
     if not run.has("predictions"):
-        return True
+        return "lacking"
     done = opened(run.location("predictions")).census("prediction_id").ids
-    return any(absent(some, done).any() for some in prediction_ids([one.question for one in classifiers], images))
+    if any(absent(some, done).any() for some in prediction_ids([one.question for one in classifiers], images)):
+        return "lacking"
+    return "repeating" if repeats(done).any() else "whole"
 
 
 # Lists the classifiers of a run, and resolves the names by which a user chooses among them.

@@ -19,7 +19,6 @@ from c2b_ray.roles import Description, ModelFact
 from c2b_ray.storage import files, is_remote
 from c2b_ray.storage.confined import located, paths
 from c2b_ray.storage.run import Run
-from c2b_ray.world.zoo import names
 
 
 def one_of(known: Sequence[str], name: str | None, option: str, path: str) -> str:
@@ -143,6 +142,8 @@ def check_spec(field: str, role: str, spec: str) -> None:
         model = catalog.parse(spec)
         catalog.loader(role, model)(model)
     if scheme == "world" and role != "classifier":  # a classifier is loaded for its labels
+        from c2b_ray.world.zoo import names  # here, with the renderer that it imports: few audits name one
+
         name, there = catalog.parse(spec).name, names(role)
         if name not in there:
             raise ConfigError(field, f"{spec}: the world has no {role} {name!r}; {nearest(name, there)}")

@@ -7,10 +7,11 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 from sklearn.metrics import roc_auc_score
 
-from c2b_ray.report.explore import Answered, Images, coarse, explore, reduced, sample, script_json
+from c2b_ray.report.explore import LARGEST, Answered, Images, coarse, explore, reduced, sample, script_json
+from c2b_ray.report.pictures import small
 
 
 def images(truth, answer, confidence=None, classes=("cat", "dog"), others=()):
@@ -118,6 +119,27 @@ def test_pictures_stop_where_the_page_would_grow_too_large():
     assert 1 <= len(jpegs) == number < 10
     assert sum(map(len, jpegs.values())) * 4 / 3 < 30_000
     assert reduced(["absent", "0"], {"0": buffer.getvalue()} | {"absent": b"no picture"})[1] == 2
+
+
+def test_thumbnails_of_a_report_are_compressed_once():
+    noise = np.random.default_rng(2).integers(0, 255, (200, 300, 3), dtype=np.uint8)
+    buffer = BytesIO()
+    Image.fromarray(noise).save(buffer, "JPEG", quality=95)
+    first, _ = reduced(["a"], {"a": buffer.getvalue()})
+    assert max(Image.open(BytesIO(first["a"])).size) == LARGEST
+    again, number = reduced(["a", "a"], first, thumbnails=True)
+    assert (again, number) == (first, 2)
+    larger = {"a": small(buffer.getvalue(), 200)}
+    assert max(Image.open(BytesIO(reduced(["a"], larger, thumbnails=True)[0]["a"])).size) == LARGEST
+
+
+def test_a_users_small_jpeg_is_made_anew_without_what_its_file_says():
+    buffer, about = BytesIO(), Image.Exif()
+    about[ExifTags.Base.Artist] = "Ada of Example Street"
+    Image.new("RGB", (40, 30), "red").save(buffer, "JPEG", quality=95, exif=about)
+    assert b"Ada" in buffer.getvalue()
+    jpegs, _ = reduced(["a"], {"a": buffer.getvalue()})
+    assert b"Ada" not in jpegs["a"]
 
 
 @pytest.mark.parametrize("of", [images([], []), Images(("cat",), ("cat",), np.array([0]), ())])

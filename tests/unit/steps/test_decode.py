@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from c2b_ray.errors import ImageError
-from c2b_ray.steps.decode import decode, decode_batch, decode_reduced
+from c2b_ray.steps.decode import decode, decode_batch, decode_reduced, decode_to_show
 
 HEIC = pytest.param("HEIF", marks=pytest.mark.skipif(not find_spec("pillow_heif"), reason="the extra heic is missing"))
 FORMATS = ["JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM", HEIC]
@@ -317,12 +317,37 @@ def test_a_reduction_is_refused_where_the_picture_is_and_for_the_same_reason() -
         if len(whole) == 1:
             with pytest.raises(ImageError, match=re.escape(whole[0])):
                 decode_reduced(data, 8)
+            with pytest.raises(ImageError, match=re.escape(whole[0])):
+                decode_to_show(data, 8)
             continue
         pixels, size = decode_reduced(data, 8)
         assert (*size, 3) == whole[0]
         assert min(pixels.shape[:2]) >= min(8, *size)
         reduced += pixels.shape[0] < size[0]
     assert reduced > 20
+
+
+@pytest.mark.parametrize(
+    ("size", "largest", "side"),
+    [((500, 375), 96, 250), ((375, 500), 96, 250), ((500, 375), 384, 500), ((1600, 900), 96, 200)],
+)
+def test_a_picture_to_show_keeps_twice_the_side_of_its_thumbnail(
+    size: tuple[int, int], largest: int, side: int
+) -> None:
+    ramps = np.stack(np.meshgrid(np.linspace(0, 255, size[0]), np.linspace(255, 0, size[1])), axis=-1)
+    picture = Image.fromarray(np.dstack([ramps, ramps[..., :1] / 2]).astype(np.uint8))
+    buffer = BytesIO()
+    picture.save(buffer, "JPEG", quality=90)
+    data = buffer.getvalue()
+    shown = Image.fromarray(decode_to_show(data, largest))
+    assert max(shown.size) == side
+    whole = Image.fromarray(decode(data))
+    for one in (shown, whole):
+        one.thumbnail((largest, largest), Image.Resampling.LANCZOS)
+    difference = np.abs(np.asarray(shown, float) - np.asarray(whole, float))
+    assert shown.size == whole.size
+    assert difference.mean() < 1
+    assert difference.max() <= 8
 
 
 def damaged_jpegs() -> list[bytes]:

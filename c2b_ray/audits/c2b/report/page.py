@@ -10,6 +10,7 @@ It reads a run and writes its report.html; it knows nothing of models or of how 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from c2b_ray.audits.c2b.report.explore import embeddings_of_index, explored
 from c2b_ray.audits.c2b.report.label_errors import label_error_images
@@ -68,6 +69,12 @@ def _of_findings(images: Mapping[str, bytes]) -> dict[str, bytes]:
     return all_small(images, MOST_CHARACTERS)
 
 
+def _of_sample(run: C2BRun, image_ids: Sequence[str]) -> tuple[dict[str, bytes], int]:
+    """Returns what `reduced` does of these images."""
+    kept = _kept(run, list(dict.fromkeys(image_ids)), lambda new: reduced(list(new), new)[0])
+    return reduced(image_ids, kept, thumbnails=True)
+
+
 def _kept(
     run: C2BRun, image_ids: Sequence[str], reduce: Callable[[Mapping[str, bytes]], Mapping[str, bytes]]
 ) -> dict[str, bytes]:
@@ -91,6 +98,6 @@ def _explored(run: C2BRun, tables: Tables) -> Explore:
         tables.predictions,
         tables.images,
         names_of_classifiers(config, tables),
-        lambda ids: reduced(ids, _kept(run, list(dict.fromkeys(ids)), lambda new: reduced(list(new), new)[0])),
+        partial(_of_sample, run),
         embeddings_of_index(config, rows),
     )

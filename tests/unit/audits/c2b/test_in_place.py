@@ -211,8 +211,8 @@ def test_a_picture_is_read_where_it_lies_and_else_as_the_report_showed_it(photos
 def test_an_endpoint_shows_what_the_run_holds_and_nothing_of_the_folder(
     photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def reduced(ids: Sequence[str], pictures: Mapping[str, bytes]) -> tuple[dict[str, bytes], int]:
-        return explore.reduced(ids[: COUNT // 2], pictures)
+    def reduced(ids: Sequence[str], pictures: Mapping[str, bytes], **more: bool) -> tuple[dict[str, bytes], int]:
+        return explore.reduced(ids[: COUNT // 2], pictures, **more)
 
     monkeypatch.setattr(page, "reduced", reduced)  # a page has room for 600 pictures
     run = audit(photos)
