@@ -107,6 +107,61 @@ LABEL_ERRORS = pa.schema(
     ]
 )
 
+LOOK_VECTORS = pa.schema(
+    [
+        pa.field("look_id", _text, nullable=False),  # hash of image and descriptors
+        pa.field("image_id", _text, nullable=False),
+        # Descriptors of the picture (`steps.looks`), of one length each; null where `error` says why.
+        *[pa.field(name, pa.list_(pa.float32())) for name in ("texture", "colours", "background")],
+        pa.field("error", _text),
+    ]
+)
+
+LOOKS = pa.schema(
+    [
+        pa.field("classifier", _text, nullable=False),
+        pa.field("look", _text, nullable=False),  # texture, colours or background
+        # Images that were answered, each picture once; of many a sample.
+        pa.field("images", pa.int64(), nullable=False),
+        pa.field("follow_class", pa.int64(), nullable=False),  # right, or what most images of the class are called
+        pa.field("compared", pa.int64(), nullable=False),  # the others whose picture was described
+        pa.field("follow_look", pa.int64(), nullable=False),  # of these, those called what their look-alikes are
+        pa.field("expected", pa.float64(), nullable=False),  # how many would be by chance
+        *[
+            pa.field(name, pa.float64())
+            for name in (
+                "share",  # (follow_look − expected) / images
+                "share_low",
+                "share_high",
+                "margin",  # share − follow_class / images
+                "margin_low",
+                "margin_high",
+                "p_value",  # of as many that follow the look, or more, by chance
+            )
+        ],
+        # Whether it is established that more answers follow this look than the class.
+        pa.field("established", pa.bool_(), nullable=False),
+    ]
+)
+
+LOOK_ALIKES = pa.schema(
+    [
+        pa.field("classifier", _text, nullable=False),
+        pa.field("look", _text, nullable=False),
+        pa.field("key", _text),  # the image's name in its source
+        pa.field("label", _text, nullable=False),  # the class that it is labelled with
+        pa.field("answer", _text, nullable=False),  # which is what its look-alikes are given
+        pa.field("image_id", _text, nullable=False),
+        # Its look-alikes of other classes with this answer, nearest first.
+        pa.field(
+            "look_alikes",
+            pa.list_(pa.struct([pa.field("image_id", _text), pa.field("key", _text), pa.field("label", _text)])),
+            nullable=False,
+        ),
+    ]
+)
+"""The images whose answer follows their look, of looks that are established."""
+
 INTERSECTIONS = pa.schema(
     [
         pa.field("classifier", _text, nullable=False),

@@ -34,6 +34,7 @@ from c2b_ray.audits.c2b.from_images import are_images, drafted, place_of, writte
 from c2b_ray.audits.c2b.hypotheses.labelled import caption_pairs
 from c2b_ray.audits.c2b.label_errors import list_label_errors
 from c2b_ray.audits.c2b.labelled import from_labels
+from c2b_ray.audits.c2b.looks import follow_looks
 from c2b_ray.audits.c2b.perturbing import perturb
 from c2b_ray.audits.c2b.preflight import check
 from c2b_ray.audits.c2b.report.page import write_report
@@ -303,6 +304,7 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
         _compare_cells(config, run, models, classifiers, drawing)
         if config.label_errors is not None:
             list_label_errors(config, run, models, steps, drawing.source)
+        follow_looks(config, run, models, steps, drawing.source)
     else:  # labelled images without attributes, which are perturbed
         for name, schema in (("draws", DRAWS), ("scores", SCORES), ("pooled", POOLED)):
             run.write(name, schema.empty_table())
