@@ -27,9 +27,10 @@ class FollowedLook(NamedTuple):
 
     `look_answer`: (n,), the answer that the image's look-alikes of other classes are given; −1 where it has none.
     `compared`: (n,), the images that the test is about: not answered by their class, and with a descriptor.
-    `follows_look`, `follows_class`: (n,), which answers are that, and which are the class's. `neighbours`: (n,
-    NEIGHBOURS), the rows of the look-alikes, nearest first; −1 for none. `expected`: how many would follow the look by
-    chance. `p_value`: of as many or more by chance, in (0, 1].
+    `follows_look`, `follows_class`: (n,), which answers are the look's, and which are the class's. `neighbours`: (n,
+    NEIGHBOURS), the rows of the look-alikes, nearest first; −1 for none. `beyond_chance`: (n,), in [−1, 1], whether the
+    answer follows the look, less how often it would by chance. `expected`: how many would by chance. `p_value`: of as
+    many or more by chance, in (0, 1].
     `share`: of all answers, those that follow the look beyond chance, in [−1, 1]; `margin`: `share` less the share that
     follows the class; both with limits, NaN where they cannot be told.
     """
@@ -39,6 +40,7 @@ class FollowedLook(NamedTuple):
     follows_look: Mask
     follows_class: Mask
     neighbours: Ints
+    beyond_chance: Floats
     expected: float
     p_value: float
     share: float
@@ -79,17 +81,16 @@ def followed_look(
     is not known, and not needed where the answer follows the class. `truth`, `answer`: integers ≥ 0, shape (n,), as
     for `class_answers`, one row for each picture: copies would agree with themselves.
 
-    Only answers count that are not the class's (`class_answers`), and only images with such answers are look-alikes: a
-    dog that is called a cat agrees with no cat that is called one, so that look-alike classes that are mistaken for each
-    other are no evidence. Evidence is that images of two classes get one answer that is neither's. The look's answer is
-    the commonest one, without the image's own class, among its NEIGHBOURS nearest look-alikes of other classes, the
-    nearest's among equals. T = #{i: answer_i = look's answer_i}.
+    Only answers count that are not the class's (`class_answers`), and only images with such answers are look-alikes:
+    that dogs are called cats where cats that look like them are called cats is what a class's own look does. Evidence
+    is that images of two classes get one answer that is neither's. The look's answer is the commonest one, without the
+    image's own class, among its NEIGHBOURS nearest look-alikes of other classes, the nearest's among equals. T = #{i:
+    answer_i = look's answer_i}.
 
     Chance permutes the answers within each class, among those that are not the class's: which answers a class gets, and
     which images are hard, stay as they are, and so does what two classes are both mistaken for. p = (1 + #{T* ≥ T}) /
     (1 + B) (Phipson & Smyth 2010). `share` = (T − E[T*]) / n, and `margin` = `share` − #{follows the class} / n. Their
-    limits are Student's t over the classes, whose images are taken as clusters (Liang & Zeger 1986): classes differ in
-    how their images are answered.
+    limits are those of `mean_over_classes`.
 
     No image with such an answer gives a share of 0 and p = 1. ValueError for other shapes.
     """
@@ -115,14 +116,15 @@ def followed_look(
     by_chance /= max(resamples, 1)
     beyond = np.zeros(n)
     beyond[asked] = followed - by_chance
-    share, share_low, share_high = _mean(beyond, of_class, confidence)
-    margin, margin_low, margin_high = _mean(beyond - follows_class, of_class, confidence)
+    share, share_low, share_high = mean_over_classes(beyond, of_class, confidence)
+    margin, margin_low, margin_high = mean_over_classes(beyond - follows_class, of_class, confidence)
     return FollowedLook(
         look_answer=_spread(predicted, asked, n),
         compared=_spread(np.ones(len(asked), bool), asked, n, False),
         follows_look=_spread(followed, asked, n, False),
         follows_class=follows_class,
         neighbours=_spread(np.where(near >= 0, asked[near] if len(asked) else near, -1), asked, n),
+        beyond_chance=beyond,
         expected=float(by_chance.sum()),
         p_value=(1 + reached) / (1 + resamples) if len(asked) else 1.0,
         share=share,
@@ -132,6 +134,30 @@ def followed_look(
         margin_low=margin_low,
         margin_high=margin_high,
     )
+
+
+def mean_over_classes(values: ArrayLike, truth: ArrayLike, confidence: float) -> tuple[float, float, float]:
+    """Returns the mean of a number of each image, shape (n,), and its limits.
+
+    `truth`: integers, shape (n,), the number of each image's class. Limits are Student's t with the classes as clusters
+    of images (Liang & Zeger 1986), since classes differ in how their images are answered: mean ± t √(G/(G−1) Σ_g
+    (Σ_i∈g (x_i − mean))²) / n with G classes and G − 1 degrees of freedom. NaN without an image; limits are NaN with
+    fewer than two classes. ValueError where lengths differ.
+    """
+    numbers, classes = np.asarray(values, np.float64), np.asarray(truth, np.int64)
+    if numbers.shape != classes.shape or numbers.ndim != 1:
+        raise ValueError(f"values {numbers.shape}, truth {classes.shape}: expected two arrays of one length")
+    if not len(numbers):
+        return float("nan"), float("nan"), float("nan")
+    mean = float(numbers.mean())
+    _, number = np.unique(classes, return_inverse=True)
+    sums = np.bincount(number, numbers - mean)
+    many = len(sums)
+    if many < 2:
+        return mean, float("nan"), float("nan")
+    error = float(np.sqrt(many / (many - 1) * (sums @ sums))) / len(numbers)
+    half = float(student.ppf((1 + confidence) / 2, many - 1)) * error
+    return mean, mean - half, mean + half
 
 
 def _columns(truth: ArrayLike, answer: ArrayLike) -> tuple[Ints, Ints]:
@@ -169,21 +195,6 @@ def _commonest(near: Ints, truth: Ints, given: Ints) -> Ints:
     votes[answers < 0] = 0
     best = np.argmax(votes, axis=1)  # the first of equals is the nearest
     return answers[np.arange(len(answers)), best]
-
-
-def _mean(values: Floats, clusters: Ints, confidence: float) -> tuple[float, float, float]:
-    """Returns the mean and its limits; NaN for limits with fewer than two clusters."""
-    if not len(values):
-        return float("nan"), float("nan"), float("nan")
-    mean = float(values.mean())
-    _, number = np.unique(clusters, return_inverse=True)
-    sums = np.bincount(number, values - mean)
-    many = len(sums)
-    if many < 2:
-        return mean, float("nan"), float("nan")
-    error = float(np.sqrt(many / (many - 1) * (sums @ sums))) / len(values)
-    half = float(student.ppf((1 + confidence) / 2, many - 1)) * error
-    return mean, mean - half, mean + half
 
 
 def _spread(of_asked: NDArray[np.generic], asked: Ints, n: int, empty: int | bool = -1) -> NDArray[np.generic]:

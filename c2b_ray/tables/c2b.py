@@ -141,6 +141,8 @@ LOOKS = pa.schema(
         ],
         # Whether it is established that more answers follow this look than the class.
         pa.field("established", pa.bool_(), nullable=False),
+        # Of the established ones: whether no other look is established to be followed by more answers.
+        pa.field("strongest", pa.bool_(), nullable=False),
     ]
 )
 

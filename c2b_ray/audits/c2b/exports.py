@@ -58,8 +58,8 @@ def label_errors_csv(run: C2BRun, classifier: str | None = None) -> bytes:
 
 def scores_json(run: C2BRun, classifier: str | None = None) -> bytes:
     """Returns one object: the run's id, its settings, its models, and a row per classifier and cell: of one attribute
-    in `scores`, of two in `intersections`, over all classes in `pooled`, of perturbations in `perturbations`; what answers follow in
-    `looks`."""
+    in `scores`, of two in `intersections`, over all classes in `pooled`, of perturbations in `perturbations`; `looks`
+    says what the answers follow."""
     tables = {"scores": run.scores, "intersections": run.intersections, "pooled": run.read("pooled")}
     if run.has("perturbations"):
         tables["perturbations"] = run.read("perturbations")

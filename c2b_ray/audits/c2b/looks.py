@@ -9,7 +9,7 @@ the run; `steps.looks` has the descriptors and `stats.look_alikes` the test.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
 from c2b_ray.engine.images import Selection, selected
 from c2b_ray.engine.stage import Rows, StageConfig
-from c2b_ray.stats.look_alikes import FollowedLook, class_answers, followed_look
+from c2b_ray.stats.look_alikes import FollowedLook, class_answers, followed_look, mean_over_classes
 from c2b_ray.steps.answers import NO_ANSWER, ClassifierAnswers, answers_of
 from c2b_ray.steps.cells import classes_of_labelled
 from c2b_ray.steps.draw import ImageIds, Ints, Mask, numbered
@@ -192,16 +192,22 @@ def _tables(run: C2BRun, config: AuditConfig, classifiers: list[str]) -> dict[st
     for classifier, of in _answered(run, config):
         if classifier not in classifiers:
             continue
-        for look in LOOK_NAMES:
-            vectors = _vectors_of(run, of.ids, look)
-            if not np.isfinite(vectors).all(axis=1).any():  # no picture could be described
-                continue
-            found = followed_look(vectors, of.truth, of.answer, 1 - config.alpha, config.seed)
-            established = is_established(found, config.alpha, len(classifiers) * len(LOOK_NAMES))
+        vectors = {look: _vectors_of(run, of.ids, look) for look in LOOK_NAMES}
+        if not np.isfinite(vectors[LOOK_NAMES[0]]).all(axis=1).any():  # no picture could be described
+            continue
+        found = {
+            look: followed_look(of_look, of.truth, of.answer, 1 - config.alpha, config.seed)
+            for look, of_look in vectors.items()
+        }
+        tests = len(classifiers) * len(LOOK_NAMES)
+        established = {look: one for look, one in found.items() if is_established(one, config.alpha, tests)}
+        strongest = strongest_looks(established, of.truth, 1 - config.alpha)
+        for look, one in found.items():
             named = {"classifier": classifier, "look": look}
-            rows.append({**named, **_numbers(found), "established": established})
-            if established:
-                alike += [{**named, **row} for row in _alike(of, found, key_of)]
+            said = {"established": look in established, "strongest": look in strongest}
+            rows.append({**named, **_numbers(one), **said})
+            if look in established:
+                alike += [{**named, **row} for row in _alike(of, one, key_of)]
     return {
         TABLE: pa.Table.from_pylist(rows, LOOKS),
         ALIKE: pa.Table.from_pylist(alike, LOOK_ALIKES),
@@ -213,6 +219,16 @@ def is_established(found: FollowedLook, alpha: float, tests: int) -> bool:
     number of tests (Bonferroni), at the lower limits they are more than `LEAST_SHARE` of all answers, and more than
     those that follow the class."""
     return found.p_value <= alpha / tests and found.share_low > LEAST_SHARE and found.margin_low > 0
+
+
+def strongest_looks(found: Mapping[str, FollowedLook], truth: Ints, confidence: float) -> set[str]:
+    """Returns the looks of which no other one is established to be followed by more of the same answers: looks go
+    together, and what does not differ is not ranked."""
+
+    def more(one: FollowedLook, other: FollowedLook) -> bool:
+        return mean_over_classes(one.beyond_chance - other.beyond_chance, truth, confidence)[1] > 0
+
+    return {look for look, one in found.items() if not any(more(other, one) for other in found.values())}
 
 
 def _numbers(found: FollowedLook) -> dict[str, Any]:

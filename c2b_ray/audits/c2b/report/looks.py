@@ -45,11 +45,12 @@ class Looks:
 
 @dataclass(frozen=True)
 class FollowedLooks:
-    """One classifier's established looks, that with the largest share first, and the images whose answers follow the
-    first."""
+    """One classifier's established looks: the strongest, which are not told apart, before `weaker` ones; and images
+    whose answers follow the first."""
 
     classifier: str
     rows: tuple[Row, ...]
+    weaker: tuple[Row, ...]
     examples: tuple[Row, ...]
 
     @property
@@ -76,9 +77,9 @@ def followed_looks(looks: pa.Table, alike: pa.Table) -> tuple[FollowedLooks, ...
     images = alike.to_pylist() if by_classifier else []
     found = []
     for classifier, rows in by_classifier.items():
-        rows.sort(key=lambda row: -row["share"])
-        of_look = [one for one in images if (one["classifier"], one["look"]) == (classifier, rows[0]["look"])]
-        found.append(FollowedLooks(classifier, tuple(rows), tuple(_examples(of_look))))
+        strongest, weaker = ([row for row in rows if row["strongest"] == kind] for kind in (True, False))
+        of_look = [one for one in images if (one["classifier"], one["look"]) == (classifier, strongest[0]["look"])]
+        found.append(FollowedLooks(classifier, tuple(strongest), tuple(weaker), tuple(_examples(of_look))))
     return tuple(sorted(found, key=lambda one: (-one.share, one.classifier)))
 
 
@@ -94,7 +95,7 @@ def _examples(rows: Sequence[Row]) -> list[Row]:
 
 
 def followed_sentence(of: FollowedLooks, who: str) -> Sentence:
-    """Returns the finding in a sentence that begins with `who`. Looks that are all established are named together."""
+    """Returns the finding in a sentence that begins with `who`; its numbers are of the look that is named first."""
     first = of.rows[0]
     return (
         Span(f"{who}{words.percent(first['share'])} of the answers follow the "),
@@ -115,13 +116,18 @@ def followed_evidence(of: FollowedLooks, confidence: float) -> str:
         f"p{words.FIXED}{_p_value(first['p_value'])}."
     ]
     if others:
-        named = [f"{row['look']} ({words.percent(row['share'])})" for row in others]
         lines.append(
-            f"The same of {words.listed(named)}: in these images looks go together, and which of them the classifier "
-            "goes by is not told apart."
+            f"By {_shares(others)} as much: in these images looks go together, and which of them the classifier goes "
+            "by is not told apart."
         )
+    if of.weaker:
+        lines.append(f"By {_shares(of.weaker)} less.")
     lines.append("Chance permutes the answers within each class, among those that are not the class’s.")
     return " ".join(lines)
+
+
+def _shares(rows: Sequence[Row]) -> str:
+    return words.listed([f"{row['look']} ({words.percent(row['share'])})" for row in rows])
 
 
 def look_answers(
