@@ -53,7 +53,7 @@ class FollowedLook(NamedTuple):
 
 def class_answers(truth: ArrayLike, answer: ArrayLike) -> Mask:
     """Returns which answers follow the image's class, shape (n,): the right ones, and those that more than half of the
-    class's images are given.
+    class's other images are given too.
 
     `truth`, `answer`: integers, shape (n,), the number of each image's class and of its answer. A class that is called
     another name throughout, as with labels in another order, is told apart all the same. ValueError for other shapes.
@@ -63,7 +63,7 @@ def class_answers(truth: ArrayLike, answer: ArrayLike) -> Mask:
     for one in np.unique(of_class):
         rows = np.flatnonzero(of_class == one)
         names, counts = np.unique(given[rows], return_counts=True)
-        follows[rows] |= np.isin(given[rows], names[2 * counts > len(rows)])
+        follows[rows] |= np.isin(given[rows], names[2 * (counts - 1) > len(rows) - 1])
     return follows
 
 

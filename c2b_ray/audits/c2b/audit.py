@@ -30,11 +30,11 @@ from c2b_ray.audits.c2b.classification import classify, classifying, contestants
 from c2b_ray.audits.c2b.drawing import CellDrawing, Plan, SourcePlan, from_generator, from_index
 from c2b_ray.audits.c2b.estimate import most_images
 from c2b_ray.audits.c2b.first_look import FirstLook, must_look, refuse_hopeless, some_of_each_class, unanswered
+from c2b_ray.audits.c2b.followed_looks import follow_looks
 from c2b_ray.audits.c2b.from_images import are_images, drafted, place_of, written
 from c2b_ray.audits.c2b.hypotheses.labelled import caption_pairs
 from c2b_ray.audits.c2b.label_errors import list_label_errors
 from c2b_ray.audits.c2b.labelled import from_labels
-from c2b_ray.audits.c2b.looks import follow_looks
 from c2b_ray.audits.c2b.perturbing import perturb
 from c2b_ray.audits.c2b.preflight import check
 from c2b_ray.audits.c2b.report.page import write_report

@@ -20,7 +20,7 @@ from c2b_ray.audits.c2b.report.derived import DerivedValues
 from c2b_ray.audits.c2b.report.findings import NAMES, SIGNS, caveats
 from c2b_ray.audits.c2b.report.intersections import sentence, strongest
 from c2b_ray.audits.c2b.report.label_errors import label_errors_line
-from c2b_ray.audits.c2b.report.looks import followed_looks, followed_sentence
+from c2b_ray.audits.c2b.report.look_answers import followed_looks, followed_sentence
 from c2b_ray.audits.c2b.report.measured import ACCURACY, compared_by, named, shown
 from c2b_ray.audits.c2b.report.method import right_line
 from c2b_ray.audits.c2b.report.named_answers import named_by_attributes, named_sentence

@@ -30,7 +30,7 @@ from c2b_ray.audits.c2b.report.gallery import Examples, Shown, choose, shown
 from c2b_ray.audits.c2b.report.headline import ClassifierSummary, summaries
 from c2b_ray.audits.c2b.report.intersections import Intersections, intersections
 from c2b_ray.audits.c2b.report.label_errors import LabelErrors, label_errors
-from c2b_ray.audits.c2b.report.looks import FollowedLooks, Looks, followed_looks, look_answers, looks_view
+from c2b_ray.audits.c2b.report.look_answers import FollowedLooks, Looks, followed_looks, look_answers, looks_view
 from c2b_ray.audits.c2b.report.measured import ACCURACY, titled
 from c2b_ray.audits.c2b.report.method import Drop, Merges, Spending, drops, merges, method, spending
 from c2b_ray.audits.c2b.report.named_answers import NamedByAttribute, named_by_attributes

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
 from c2b_ray.engine.images import Selection, selected
 from c2b_ray.engine.stage import Rows, StageConfig
-from c2b_ray.stats.look_alikes import FollowedLook, class_answers, followed_look, mean_over_classes
+from c2b_ray.stats.look_alikes import RESAMPLES, FollowedLook, class_answers, followed_look, mean_over_classes
 from c2b_ray.steps.answers import NO_ANSWER, ClassifierAnswers, answers_of
 from c2b_ray.steps.cells import classes_of_labelled
 from c2b_ray.steps.draw import ImageIds, Ints, Mask, numbered
@@ -189,6 +190,8 @@ def _tables(run: C2BRun, config: AuditConfig, classifiers: list[str]) -> dict[st
     alike: list[dict[str, Any]] = []
     keys = run.read("images", ["image_id", "key"])
     key_of = dict(zip(keys["image_id"].to_pylist(), keys["key"].to_pylist(), strict=True))
+    tests = len(classifiers) * len(LOOK_NAMES)
+    resamples = max(RESAMPLES, ceil(2 * tests / config.alpha))  # else no p-value could pass
     for classifier, of in _answered(run, config):
         if classifier not in classifiers:
             continue
@@ -196,10 +199,9 @@ def _tables(run: C2BRun, config: AuditConfig, classifiers: list[str]) -> dict[st
         if not np.isfinite(vectors[LOOK_NAMES[0]]).all(axis=1).any():  # no picture could be described
             continue
         found = {
-            look: followed_look(of_look, of.truth, of.answer, 1 - config.alpha, config.seed)
+            look: followed_look(of_look, of.truth, of.answer, 1 - config.alpha, config.seed, resamples)
             for look, of_look in vectors.items()
         }
-        tests = len(classifiers) * len(LOOK_NAMES)
         established = {look: one for look, one in found.items() if is_established(one, config.alpha, tests)}
         strongest = strongest_looks(established, of.truth, 1 - config.alpha)
         for look, one in found.items():
