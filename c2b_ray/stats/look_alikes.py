@@ -7,7 +7,7 @@ would be.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,7 @@ from scipy.stats import t as student
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Kind = TypeVar("Kind", np.int64, np.bool_)
 
 NEIGHBOURS = 10
 RESAMPLES = 1_999
@@ -194,11 +195,12 @@ def _commonest(near: Ints, truth: Ints, given: Ints) -> Ints:
         votes += answers == answers[:, column : column + 1]
     votes[answers < 0] = 0
     best = np.argmax(votes, axis=1)  # the first of equals is the nearest
-    return answers[np.arange(len(answers)), best]
+    commonest: Ints = answers[np.arange(len(answers)), best]
+    return commonest
 
 
-def _spread(of_asked: NDArray[np.generic], asked: Ints, n: int, empty: int | bool = -1) -> NDArray[np.generic]:
+def _spread(of_asked: NDArray[Kind], asked: Ints, n: int, empty: int | bool = -1) -> NDArray[Kind]:
     """Returns rows of all images, those that were not asked about with `empty`."""
-    result = np.full((n, *of_asked.shape[1:]), empty, of_asked.dtype)
+    result: NDArray[Kind] = np.full((n, *of_asked.shape[1:]), empty, of_asked.dtype)
     result[asked] = of_asked
     return result

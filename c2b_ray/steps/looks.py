@@ -164,7 +164,7 @@ def _border(shape: tuple[int, ...]) -> NDArray[np.bool_]:
 def _halved(level: Floats) -> Floats:
     height, width = (side // 2 * 2 for side in level.shape)
     even = level[:height, :width]
-    return (even[::2, ::2] + even[1::2, ::2] + even[::2, 1::2] + even[1::2, 1::2]) / 4
+    return (even[::2, ::2] + even[1::2, ::2] + even[::2, 1::2] + even[1::2, 1::2]) * np.float32(0.25)
 
 
 def _roots(counts: NDArray[Any]) -> Floats:

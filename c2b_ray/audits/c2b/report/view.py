@@ -131,8 +131,10 @@ class PagePlan:
     @property
     def image_ids(self) -> list[str]:
         """Returns the image ids, those of the strongest findings first."""
-        shown = [*(of.examples for of in self.named), *self.looks, *self.examples.values()]
-        return list(dict.fromkeys(image_id for chosen in shown for image_id in chosen.image_ids))
+        of_named = [image_id for of in self.named for image_id in of.examples.image_ids]
+        of_looks = [image_id for of in self.looks for image_id in of.image_ids]
+        of_cells = [image_id for chosen in self.examples.values() for image_id in chosen.image_ids]
+        return list(dict.fromkeys([*of_named, *of_looks, *of_cells]))
 
 
 @dataclass(frozen=True)
