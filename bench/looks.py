@@ -35,6 +35,7 @@ from c2b_ray import audit
 from c2b_ray.audits.c2b.followed_looks import is_established
 from c2b_ray.models import catalog
 from c2b_ray.stats.look_alikes import FollowedLook, followed_look
+from c2b_ray.steps.looks import looks
 from c2b_ray.world import CLASSES, Scene, render, sample
 from c2b_ray.world.zoo import ZOO
 
@@ -209,6 +210,16 @@ def cue_conflict(out: Path, real: Path) -> None:
         print({name: value for name, value in row.items() if name != "classifier"})
 
 
+def cost() -> None:
+    """Prints the CPU time of describing a photograph-sized picture, once decoded."""
+    picture = np.random.default_rng(0).integers(0, 255, (375, 500, 3), dtype=np.uint8)
+    looks(picture)
+    began = time.process_time()
+    for _ in range(50):
+        looks(picture)
+    print(f"descriptors of a picture of 500 × 375: {20 * (time.process_time() - began):.1f} CPU-ms")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
@@ -219,6 +230,7 @@ def main() -> None:
     args = parser.parse_args()
     shutil.rmtree(args.out, ignore_errors=True)
     began = time.process_time()
+    cost()
     simulated(args.simulated)
     world(args.out, args.seeds, args.images)
     followers(args.out, args.seeds, args.images)
