@@ -3,7 +3,7 @@
 from typing import Annotated, NotRequired, TypedDict
 
 from c2b_ray.tables.path import AnswerColumns
-from c2b_ray.tables.rows import NULLABLE, Int8, Int32, Measured, schema_of
+from c2b_ray.tables.rows import NULLABLE, Float32, Int8, Int32, Measured, schema_of
 
 
 class ScoreRow(TypedDict, total=False):
@@ -108,6 +108,67 @@ class LabelErrorRow(TypedDict):
 
 
 LABEL_ERRORS = schema_of(LabelErrorRow)
+
+
+class LookVectorRow(TypedDict):
+    """The descriptors of a picture (`steps.looks`), of one length each; null where `error` says why."""
+
+    look_id: str  # hash of image and descriptors
+    image_id: str
+    texture: list[Float32] | None
+    colours: list[Float32] | None
+    background: list[Float32] | None
+    error: str | None
+
+
+LOOK_VECTORS = schema_of(LookVectorRow)
+
+
+class LookRow(TypedDict):
+    """How many of a classifier's answers follow a look of the pictures."""
+
+    classifier: str
+    look: str  # texture, colours or background
+    images: int  # that were answered, each picture once; of many a sample
+    follow_class: int  # right, or what most images of the class are called
+    compared: int  # the others whose picture was described
+    follow_look: int  # of these, those called what their look-alikes are
+    expected: float  # how many would be by chance
+    share: Measured  # (follow_look − expected) / images
+    share_low: Measured
+    share_high: Measured
+    margin: Measured  # share − follow_class / images
+    margin_low: Measured
+    margin_high: Measured
+    p_value: Measured  # of as many that follow the look, or more, by chance
+    established: bool  # whether more answers follow this look than the class
+    strongest: bool  # of the established ones: whether no other look is established to be followed by more answers
+
+
+LOOKS = schema_of(LookRow)
+
+
+class LookAlike(TypedDict):
+    """An image of another class with the same look."""
+
+    image_id: str
+    key: str | None
+    label: str
+
+
+class LookAlikesRow(TypedDict):
+    """An image whose answer follows its look, of a look that is established."""
+
+    classifier: str
+    look: str
+    key: str | None  # the image's name in its source
+    label: str  # the class that it is labelled with
+    answer: str  # which is what its look-alikes are given
+    image_id: str
+    look_alikes: list[LookAlike]  # of other classes with this answer, nearest first
+
+
+LOOK_ALIKES = schema_of(LookAlikesRow)
 
 
 class IntersectionRow(TypedDict):

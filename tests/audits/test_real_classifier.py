@@ -1,6 +1,8 @@
 """The labelled source on real images and a real network: which cue does MobileNetV2 follow, shape or texture?"""
 
+import csv
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -49,3 +51,19 @@ def test_texture_drives_the_answers(kind, tmp_path):
     assert pc.mean(own["phi"]).as_py() > 0.5
     report = Path(run.report).read_text()
     assert f"{texture} of {shape + texture}" in report
+
+
+@pytest.mark.long
+def test_without_the_texture_column_the_headline_says_texture(tmp_path):
+    # A folder a shape, and nothing else: neither a column nor a file's name tells of textures.
+    for number, row in enumerate(csv.DictReader((REAL / "cue-conflict" / "labels.csv").read_text().splitlines())):
+        folder = tmp_path / "photos" / row["shape"]
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(REAL / "cue-conflict" / row["file"], folder / f"{number:03}.jpg")
+    run = c2b_ray.audit(str(tmp_path / "photos"), tmp_path / "run", classifier=CLASSIFIERS["onnx"])
+    rows = {row["look"]: row for row in run.read("looks").to_pylist()}
+    assert rows["texture"]["established"]
+    assert rows["texture"]["strongest"]
+    assert rows["texture"]["share_low"] > 0.2
+    assert rows["texture"]["follow_class"] == 42
+    assert "of the answers follow the texture" in run.manifest["headline"]["text"]

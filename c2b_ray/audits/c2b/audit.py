@@ -30,6 +30,7 @@ from c2b_ray.audits.c2b.classification import classify, classifying, contestants
 from c2b_ray.audits.c2b.drawing import CellDrawing, Plan, SourcePlan, from_generator, from_index
 from c2b_ray.audits.c2b.estimate import most_images
 from c2b_ray.audits.c2b.first_look import FirstLook, must_look, refuse_hopeless, some_of_each_class, unanswered
+from c2b_ray.audits.c2b.followed_looks import follow_looks
 from c2b_ray.audits.c2b.from_images import are_images, drafted, place_of, written
 from c2b_ray.audits.c2b.hypotheses.labelled import caption_pairs
 from c2b_ray.audits.c2b.label_errors import list_label_errors
@@ -303,6 +304,7 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
         _compare_cells(config, run, models, classifiers, drawing)
         if config.label_errors is not None:
             list_label_errors(config, run, models, steps, drawing.source)
+        follow_looks(config, run, models, steps, drawing.source)
     else:  # labelled images without attributes, which are perturbed
         for name, schema in (("draws", DRAWS), ("scores", SCORES), ("pooled", POOLED)):
             run.write(name, schema.empty_table())

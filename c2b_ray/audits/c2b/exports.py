@@ -59,10 +59,13 @@ def label_errors_csv(run: C2BRun, classifier: str | None = None) -> bytes:
 
 def scores_json(run: C2BRun, classifier: str | None = None) -> bytes:
     """Returns one object: the run's id, its settings, its models, and a row per classifier and cell: of one attribute
-    in `scores`, of two in `intersections`, over all classes in `pooled`, of perturbations in `perturbations`."""
+    in `scores`, of two in `intersections`, over all classes in `pooled`, of perturbations in `perturbations`; `looks`
+    says what the answers follow."""
     tables = {"scores": run.scores, "intersections": run.intersections, "pooled": run.read("pooled")}
     if run.has("perturbations"):
         tables["perturbations"] = run.read("perturbations")
+    if run.has("looks"):
+        tables["looks"] = run.read("looks")
     rows = {name: exported_only(table, classifier).to_pylist() for name, table in tables.items()}
     return json_of({**about(run, SETTINGS), "blank_rows": run.manifest.get("blank_rows") or {}, **rows})
 

@@ -44,22 +44,25 @@ def answers(
     links: Mapping[Key, str],
     levels: tuple[float, float],
     derived: DerivedValues,
+    more: Sequence[tuple[float, Answer]] = (),
 ) -> tuple[Answer, ...]:
     """Returns the sentences, strongest first; a single one that says what is ruled out, where nothing was found.
 
-    `others`: the tables pooled, intersections and perturbations. `levels`: τ and α.
+    `others`: the tables pooled, intersections and perturbations. `levels`: τ and α. `more`: sentences that compete
+    with those of cells and attributes, each with its effect.
     """
     tau, alpha = levels
     cells = [cell for group in groups for cell in group.cells]
     told = [
         *((of.effect, _named_answer(of, names, shelf, cells, 1 - alpha)) for of in named),
         *_of_groups(groups, names, examples, shelf, links, 1 - alpha, derived),
+        *more,
     ]
     told.sort(key=lambda pair: -pair[0])
     chosen = [answer for _, answer in told[:MOST]]
-    for more in _others(others, names, 1 - alpha, bool(chosen)):
+    for other in _others(others, names, 1 - alpha, bool(chosen)):
         if len(chosen) < MOST:
-            chosen.append(more)
+            chosen.append(other)
     if not chosen and not cells and others[2].num_rows:
         line = f"No perturbation is established to change the accuracy of a class by more than {_points(tau)}."
         chosen = [Answer("undetermined", SIGNS["undetermined"], (Span(line),), link="perturbations")]

@@ -20,6 +20,7 @@ from c2b_ray.audits.c2b.report.derived import DerivedValues
 from c2b_ray.audits.c2b.report.findings import NAMES, SIGNS, caveats
 from c2b_ray.audits.c2b.report.intersections import sentence, strongest
 from c2b_ray.audits.c2b.report.label_errors import label_errors_line
+from c2b_ray.audits.c2b.report.look_answers import followed_looks, followed_sentence
 from c2b_ray.audits.c2b.report.measured import ACCURACY, compared_by, named, shown
 from c2b_ray.audits.c2b.report.method import right_line
 from c2b_ray.audits.c2b.report.named_answers import named_by_attributes, named_sentence
@@ -369,9 +370,17 @@ def summary(run: C2BRun) -> Summary:
     told = perturbations.strongest(perturbed)
     lines += [_perturbed_line(of[0], confidence) for of in told[:MOST_ROWS]]
     lines += [perturbations.line(perturbed)] if perturbed else []
+    by_column = named_by_attributes(cells, run.captions, run.draws, run.predictions, config.tau, config.alpha)
     named = [
         "".join(span.text for span in named_sentence(of, cells, f"{of.classifier}: ", confidence)[0])
-        for of in named_by_attributes(cells, run.captions, run.draws, run.predictions, config.tau, config.alpha)
+        for of in by_column
+    ]
+    told_by_column = {of.classifier for of in by_column}
+    looks = run.read("looks")
+    followed = [
+        "".join(span.text for span in followed_sentence(of, f"{of.classifier}: "))
+        for of in followed_looks(looks, run.read("look_alikes"))
+        if of.classifier not in told_by_column
     ]
     stages = two_stages(config, cells, run.captions, run.read("confirmation"))
     rule, cautions = right_line(config), [line for line in (one_caption_line(cells), copies_line(cells)) if line]
@@ -394,6 +403,7 @@ def summary(run: C2BRun) -> Summary:
         marks=of_findings.marks,
         lines=[
             *named,
+            *followed,
             *(accuracy_line(one, confidence) for one in right),
             *meant,
             *lines,
@@ -405,7 +415,7 @@ def summary(run: C2BRun) -> Summary:
         ],
         report=run.report,
         first=noted or list(filter(None, map(implausible_line, right))),
-        headline=". ".join([*(line.rstrip(".") for line in named[:1]), *_strongest(groups), *counted])
+        headline=". ".join([*(line.rstrip(".") for line in [*named, *followed][:1]), *_strongest(groups), *counted])
         or next(iter(lines), ""),
         findings={
             name: sum(cell.is_finding for cell in cells if cell.classifier == name)
@@ -419,6 +429,7 @@ def summary(run: C2BRun) -> Summary:
             "verdicts": verdicts,
             "next": list(filter(None, ahead)),
             "named_by_attributes": named,
+            "looks": looks.to_pylist(),
             "cautions": cautions,
             "blank_rows": run.manifest.get("blank_rows") or {},
             "groups": len(groups),

@@ -49,6 +49,8 @@ def write_report(run: C2BRun) -> str:
         perturbations=run.read("perturbations"),
         label_errors=run.read("label_errors"),
         without=run.read("scores_without"),
+        looks=run.read("looks"),
+        look_alikes=run.read("look_alikes"),
         fresh=run.read("confirmation"),
     ).of_draws()
     config = run.config

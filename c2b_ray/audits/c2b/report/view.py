@@ -30,6 +30,7 @@ from c2b_ray.audits.c2b.report.gallery import Examples, Shown, choose, shown
 from c2b_ray.audits.c2b.report.headline import ClassifierSummary, summaries
 from c2b_ray.audits.c2b.report.intersections import Intersections, intersections
 from c2b_ray.audits.c2b.report.label_errors import LabelErrors, label_errors
+from c2b_ray.audits.c2b.report.look_answers import FollowedLooks, Looks, followed_looks, look_answers, looks_view
 from c2b_ray.audits.c2b.report.measured import titled
 from c2b_ray.audits.c2b.report.method import Drop, Merges, Spending, drops, merges, method, spending
 from c2b_ray.audits.c2b.report.named_answers import NamedByAttribute, named_by_attributes
@@ -70,6 +71,8 @@ from c2b_ray.tables import (
     DRAWS,
     INTERSECTIONS,
     LABEL_ERRORS,
+    LOOK_ALIKES,
+    LOOKS,
     PERTURBATIONS,
     POOLED,
     PROPOSALS,
@@ -103,6 +106,8 @@ class Tables:
     label_errors: pa.Table = field(default_factory=LABEL_ERRORS.empty_table)
     without: pa.Table = field(default_factory=SCORES.empty_table)
     """The scores without the suspected label errors."""
+    looks: pa.Table = field(default_factory=LOOKS.empty_table)
+    look_alikes: pa.Table = field(default_factory=LOOK_ALIKES.empty_table)
     fresh: pa.Table = field(default_factory=DRAWS.empty_table)
     """The draws that had no part in selecting cells, of a second stage or a confirmation."""
 
@@ -122,12 +127,15 @@ class PagePlan:
     listed: tuple[Group, ...]
     examples: Mapping[Key, Examples]
     named: tuple[NamedByAttribute, ...]
+    looks: tuple[FollowedLooks, ...]
 
     @property
     def image_ids(self) -> list[str]:
         """Returns the image ids, those of the strongest findings first."""
-        shown = [*(of.examples for of in self.named), *self.examples.values()]
-        return list(dict.fromkeys(image_id for chosen in shown for image_id in chosen.image_ids))
+        of_named = [image_id for of in self.named for image_id in of.examples.image_ids]
+        of_looks = [image_id for of in self.looks for image_id in of.image_ids]
+        of_cells = [image_id for chosen in self.examples.values() for image_id in chosen.image_ids]
+        return list(dict.fromkeys([*of_named, *of_looks, *of_cells]))
 
 
 @dataclass(frozen=True)
@@ -184,6 +192,7 @@ class View:
     compared: bool
     perturbations: Perturbations
     label_errors: LabelErrors
+    looks: Looks
     intersections: Intersections
     explore: Explore
     shown: Shown
@@ -205,7 +214,9 @@ def plan(tables: Tables, tau: float = 0.05, alpha: float = 0.05) -> PagePlan:
     examples = choose(detailed, tables.captions, tables.draws, tables.predictions)
     cells = [cell for group in groups for cell in group.cells]
     named = named_by_attributes(cells, tables.captions, tables.draws, tables.predictions, tau, alpha)
-    return PagePlan(tuple(groups), tuple(detailed), tuple(listed), examples, named)
+    told = {of.classifier for of in named}  # a column says by name what the answers follow
+    looks = tuple(of for of in followed_looks(tables.looks, tables.look_alikes) if of.classifier not in told)
+    return PagePlan(tuple(groups), tuple(detailed), tuple(listed), examples, named, looks)
 
 
 def build_view(
@@ -239,7 +250,10 @@ def build_view(
         _shelf(tables.images, planned, thumbnails),
         (tables.pooled, tables.intersections, tables.perturbations),
     )
-    answered = answers(groups, planned.named, others, names, planned.examples, shelf, links, (tau, alpha), derived)
+    looks = look_answers(planned.looks, names, thumbnails, 1 - alpha)
+    answered = answers(
+        groups, planned.named, others, names, planned.examples, shelf, links, (tau, alpha), derived, looks
+    )
     return View(
         headline=_headline(manifest, config, cells, tables, names, answered),
         setup=setup_notes(manifest),
@@ -257,6 +271,7 @@ def build_view(
         compared=bool(cells) or not tables.perturbations.num_rows,
         perturbations=perturbations(tables.perturbations, names, 1 - alpha, perturbed or {}),
         label_errors=label_errors(config, (tables.label_errors, tables.scores, tables.without), names, thumbnails),
+        looks=looks_view(tables.looks, names),
         intersections=intersections(tables.intersections, names, 1 - alpha),
         explore=explored,
         shown=shown(tables.verifications, tables.calibration, tables.scores, mapping(manifest.get("models")), names),
