@@ -103,7 +103,7 @@ class Tables:
     without: pa.Table = field(default_factory=SCORES.empty_table)
     """The scores without the suspected label errors."""
     fresh: pa.Table = field(default_factory=DRAWS.empty_table)
-    """The draws that had no part in selecting cells, of a second stage or a confirmation."""
+    """The draws of a second stage or a confirmation, which had no part in selecting cells unless all are tested."""
 
     def of_draws(self) -> Tables:
         """Returns the tables without images that no draw refers to, such as those of an earlier index."""
