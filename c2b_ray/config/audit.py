@@ -5,7 +5,7 @@ It knows fields and their limits, not what an audit does with them, nor files.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     Field,
@@ -69,7 +69,8 @@ class Budget(StrictModel):
 
 SCREENING_IMAGES = 100
 """The default number of a cell's images in the first of two stages: with 60, hardly any cell could be `none`."""
-FRESH, ALL = "fresh", "all"
+FRESH_IMAGES: Final = "fresh"
+ALL_IMAGES: Final = "all"
 """Which images the second of two stages tests."""
 RETRIEVED_BESIDES = 400
 """The default number of further images of a cell where images are retrieved: with 600, a φ of .15 is found in 19 of 20
@@ -97,7 +98,7 @@ class Screening(StrictModel):
     )
     fresh: int = Field(300, ge=2, le=100_000, description="Further images of each cell of such an attribute.")
     tested: Literal["fresh", "all"] = Field(
-        FRESH,
+        FRESH_IMAGES,
         description="The images that such an attribute is tested on. `fresh`: the further ones alone, in a family of "
         "tests of their own. `all`: those of both stages, in one family with all other cells; for sources that hold "
         "few further images.",
@@ -107,13 +108,13 @@ class Screening(StrictModel):
     def _without_default(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leaves out `tested` where it is `fresh`: runs of releases without the field are resumed."""
         fields: dict[str, Any] = serialise(self)
-        if fields.get("tested") == FRESH:
+        if fields.get("tested") == FRESH_IMAGES:
             del fields["tested"]
         return fields
 
     @property
     def tests_all(self) -> bool:
-        return self.tested == ALL
+        return self.tested == ALL_IMAGES
 
 
 class LabelErrors(StrictModel):

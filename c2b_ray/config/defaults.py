@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from math import ceil
 
-from c2b_ray.config.audit import ALL, IMAGES_PER_CAPTION, RETRIEVED_BESIDES, SCREENING_IMAGES, AuditConfig, Screening
+from c2b_ray.config.audit import (
+    ALL_IMAGES,
+    IMAGES_PER_CAPTION,
+    RETRIEVED_BESIDES,
+    SCREENING_IMAGES,
+    AuditConfig,
+    Screening,
+)
 from c2b_ray.config.images import LARGEST_POOL, Images
 from c2b_ray.errors import ConfigError
 
@@ -54,7 +61,7 @@ def _screening(config: AuditConfig) -> Screening | None:
         return Screening()
     accepts = config.verification is not None and config.images.selection != "nearest"
     retrieved = config.images.sources == ("retrieve",) and config.images.cluster is None
-    return Screening(fresh=RETRIEVED_BESIDES, tested=ALL) if retrieved and accepts else None
+    return Screening(fresh=RETRIEVED_BESIDES, tested=ALL_IMAGES) if retrieved and accepts else None
 
 
 def _images(config: AuditConfig, per_caption: int, file: str | None) -> Images:

@@ -221,11 +221,9 @@ def _pool(run: C2BRun, name: str = "pool") -> pa.Table | None:
     return run.read(name) if run.has(name) else None
 
 
-def _of_both_stages(first: pa.Table | None, further: pa.Table | None, captions: pa.Table) -> pa.Table | None:
+def _of_both_stages(first: pa.Table, further: pa.Table, captions: pa.Table) -> pa.Table:
     """Returns the rows of the first stage, and in place of those of `captions`, which drew further images, the rows of
     both stages."""
-    if first is None or further is None:
-        return first
     drew = pc.is_in(first["caption_id"], captions["caption_id"].combine_chunks())
     return pa.concat_tables([first.filter(pc.invert(drew)), further])
 
@@ -339,8 +337,9 @@ def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[st
         images, looked = run.read("confirmation"), _pool(run, "confirmation_pool")
         if design is not None and design.tests_all:
             # All cells, so that they are one family of tests: those that were not selected are no findings in it.
-            both = (_of_both_stages(*stages, of_fresh) for stages in ((draws, images), (pool, looked)))
-            fresh = scores(*both, about)[0]
+            images = _of_both_stages(draws, images, of_fresh)
+            looked = None if pool is None or looked is None else _of_both_stages(pool, looked, of_fresh)
+            fresh = scores(images, looked, about)[0]
         else:
             fresh = scores(images, looked, about, of_fresh)[0]
         if design is None:

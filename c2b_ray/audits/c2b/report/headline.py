@@ -28,7 +28,7 @@ from c2b_ray.audits.c2b.report.ranking import Cell, Group, cells_of, leading, ra
 from c2b_ray.audits.c2b.report.undetermined import copies_line, one_caption_line
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.scoring.judge import ScoreRow
-from c2b_ray.config.audit import ALL
+from c2b_ray.config.audit import ALL_IMAGES
 from c2b_ray.report import words
 from c2b_ray.report.method import number, setup_lines
 from c2b_ray.report.redact import clean
@@ -84,7 +84,7 @@ def two_stages(config: Mapping[str, Any], cells: Sequence[Cell], captions: pa.Ta
     of_cells = f"of the {words.count(again)} of {words.plural(len(cells), 'cell')} whose attribute had |φ| ≥ "
     of_cells += words.decimal(design["least"])
     line = f"Two stages: {words.plural(first, 'image')} of each cell, then "
-    if design.get("tested") == ALL:
+    if design.get("tested") == ALL_IMAGES:
         drawn = f"; with the first they are {in_all}" if again else ""
         line += f"{further} more, or as many as the source holds, {of_cells}{drawn}. Findings rest on all of them."
     else:
