@@ -1,6 +1,7 @@
 """Simulates an audit in two stages against one of a fixed size, on cells whose true accuracies are known.
 
     PYTHONPATH=. python bench/two_stages.py [--runs 20] [--spread 0] [--captions 5] [--classes 10] [--cache FILE]
+                                            [--retrieved]
 
 The accuracies of all cells of the world's zoo, measured on `--truth` scenes of each class, count as the truth. Each run
 draws right and wrong answers anew; the classifiers of the zoo are audited one by one, a family of 280 cells each. Two
@@ -10,6 +11,8 @@ between the captions of a cell, of which both stages draw; an accuracy beyond 0 
 images does not know it, and allows for it by the effective number of images, as this script does. The true φ is that of
 all captions there could be. `--classes`: families of so many classes, drawn anew for each audit. `--plant`: in so many
 attributes of each audit, one value is made worse by .08 to .5, so that many cells lie near what is promised.
+`--retrieved`: instead 200 images of every cell, then 400 more of these attributes; the 600 are tested together, in one
+family with the cells that were not selected, which count as p = 1.
 
 Prints for each design: images a cell; strong cells found; findings whose true |φ| > τ has their direction; intervals
 that hold, of all cells, and of two stages also those of the selected and of the other cells; `none` verdicts for which
@@ -39,21 +42,28 @@ FRESH = 300
 DESIGNS = ((60, 0.10), (100, 0.08))
 """Images of a cell in the first stage, and the |φ| from which fresh ones are drawn; the second is the default."""
 FIXED = (60, 100, 120, 150, 200)
+RETRIEVED, MORE, FIXED_RETRIEVED = (200, 0.08), 400, (200, 400, 600)
 NAMES = ("phi", "low", "high", "verdict")
 PLANTED = 0.08, 0.5
 QUANTILES = ndtri((np.arange(400) + 0.5) / 400)
 
 
-def draw(groups: Groups, captions: Sequence[np.ndarray], n: int, random: np.random.Generator) -> dict:
-    """Returns the scores of one sample of n images a cell, tested as one family. `captions`: for each group, what every
-    caption adds to the accuracy, (cells, captions).
+def draw(groups: Groups, captions: Sequence[np.ndarray], n: int, random: np.random.Generator) -> list[np.ndarray]:
+    """Returns right answers of each group, (cells, captions), of n images a cell.
 
-    `variation`: what φ varies by, as fields of `stats.sample_size.Variation`.
+    `captions`: for each group, what every caption adds to the accuracy, (cells, captions).
     """
-    right = [
+    return [
         random.binomial(n // more.shape[1], np.clip(of[:, None] + more, 0, 1))
         for of, more in zip(groups, captions, strict=True)
     ]
+
+
+def scored(groups: Groups, right: Sequence[np.ndarray], n: int, others: int = 0) -> dict:
+    """Returns the scores of one sample of n images a cell, tested as one family with `others` that are no findings.
+
+    `variation`: what φ varies by, as fields of `stats.sample_size.Variation`.
+    """
     known = _known(np.concatenate(right), n // right[0].shape[1]) if groups else None
     most, start = max(map(len, groups), default=0), 0
     rate, images, answers, between = np.full((4, len(groups), most), np.nan)
@@ -72,11 +82,13 @@ def draw(groups: Groups, captions: Sequence[np.ndarray], n: int, random: np.rand
 
     phi, low, high, p, none_p = tests(1 - ALPHA)
     whole = (high - low) / (2 * deviations(1 - ALPHA))
-    q, none_q = stats.benjamini_hochberg(p), stats.benjamini_hochberg(none_p)
+    q = stats.benjamini_hochberg(np.append(p, np.ones(others)))[: len(p)]
+    none_q = stats.benjamini_hochberg(none_p)
     verdict = np.array(stats.verdicts(phi, q, none_q, TAU, ALPHA), dtype="<U12")
     finding = np.isin(verdict, ["for", "against"])
     if finding.any():  # as in an audit, limits of findings have the false coverage rate α
-        _, wide_low, wide_high, *_ = tests(stats.selected_confidence(int(finding.sum()), len(finding), ALPHA))
+        family = len(finding) + others
+        _, wide_low, wide_high, *_ = tests(stats.selected_confidence(int(finding.sum()), family, ALPHA))
         low, high = np.where(finding, wide_low, low), np.where(finding, wide_high, high)
     smooth, answers, between = (rate[held] * n + 0.5) / (n + 1), answers[held], between[held]
     given = np.maximum(whole**2 - between**2, answers**2)
@@ -86,7 +98,7 @@ def draw(groups: Groups, captions: Sequence[np.ndarray], n: int, random: np.rand
         "inflation": given / answers**2,
         "captions": between**2 / (n * answers**2),
     }
-    return dict(zip(NAMES, (phi, low, high, verdict), strict=True)) | {"variation": variation}
+    return dict(zip(NAMES, (phi, low, high, verdict), strict=True)) | {"p": p, "variation": variation}
 
 
 @dataclass(frozen=True)
@@ -103,37 +115,50 @@ def _known(right: np.ndarray, each: int) -> _Known:
 
 
 def two_stages(
-    groups: Groups, captions: Sequence[np.ndarray], design: tuple[int, float], random: np.random.Generator
+    groups: Groups,
+    captions: Sequence[np.ndarray],
+    design: tuple[int, float],
+    random: np.random.Generator,
+    together: bool = False,
 ) -> dict:
-    """Returns the scores after both stages, with `selected` cells, `images` a cell, and the smallest |φ| promised."""
+    """Returns the scores after both stages, with `selected` cells, `images` a cell, and the smallest |φ| promised.
+
+    `together`: both stages' images are tested."""
     screened, least = design
-    first = draw(groups, captions, screened, random)
+    answers = draw(groups, captions, screened, random)
+    first = scored(groups, answers, screened)
     ends = np.cumsum([0, *map(len, groups)])
     large = (np.abs(first["phi"]) >= least) | np.isin(first["verdict"], ["for", "against"])
+    large |= together & (first["p"] <= ALPHA)
     chosen = [i for i in range(len(groups)) if large[ends[i] : ends[i + 1]].any()]
-    fresh = draw([groups[i] for i in chosen], [captions[i] for i in chosen], FRESH, random)
     selected = np.zeros(ends[-1], bool)
     for i in chosen:
         selected[ends[i] : ends[i + 1]] = True
+    images, others = (MORE, int((~selected).sum())) if together else (FRESH, 0)
+    right = draw([groups[i] for i in chosen], [captions[i] for i in chosen], images, random)
+    if together:
+        right = [of_group + answers[i] for of_group, i in zip(right, chosen, strict=True)]
+    tested = images + screened * together
+    fresh = scored([groups[i] for i in chosen], right, tested, others)
     after = {name: first[name].copy() for name in NAMES}
     for name in NAMES:
         after[name][selected] = fresh[name]
     findings = np.isin(fresh["verdict"], ["for", "against"]).sum()
-    level = ALPHA * min(1.0, (findings + 1) / max(1, selected.sum()))
+    level = ALPHA * min(1.0, (findings + 1) / max(1, selected.sum() + others))
     variation = {name: of_cells.copy() for name, of_cells in first["variation"].items()}
     for name, of_cells in variation.items():
         of_cells[selected] = fresh["variation"][name]
     sizes = [len(group) for group in groups]
     largest = np.repeat([np.abs(true_scores(group)).max() for group in groups], sizes)
     farthest = np.abs(np.concatenate([true_scores(group) for group in groups])) > 0.999 * largest
-    stages = TwoStages((float(screened), float(FRESH)), least, TAU, level)
+    stages = TwoStages((float(screened), float(tested)), least, TAU, level)
 
     def power(phi: np.ndarray) -> np.ndarray:
         return two_stage_power(phi, Variation(**variation), stages)
 
     return after | {
         "selected": selected,
-        "images": screened + FRESH * selected.mean(),
+        "images": screened + images * selected.mean(),
         "power": power,
         "farthest": farthest,
     }
@@ -177,6 +202,7 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--plant", type=int, default=0)
     parser.add_argument("--only", action="store_true", help="the default design alone")
+    parser.add_argument("--retrieved", action="store_true", help="the design of retrieved images")
     parser.add_argument("--seed", type=int, default=100_000)
     parser.add_argument("--cache", type=Path, help="a JSON file that keeps the population")
     args = parser.parse_args()
@@ -187,12 +213,13 @@ def main() -> None:
         groups = _planted(_of_classes(whole, args.classes, random), args.plant, random)
         captions = [random.normal(0, args.spread, (len(group), args.captions)) for group in groups]
         truth = np.concatenate([true_scores(_over_captions(group, args.spread)) for group in groups])
-        for n in () if args.only else FIXED:
-            scores = draw(groups, captions, n, random)
+        for n in () if args.only else FIXED_RETRIEVED if args.retrieved else FIXED:
+            scores = scored(groups, draw(groups, captions, n, random), n)
             designs.setdefault(f"fixed {n}", []).append((counted(scores, truth), n))
-        for design in DESIGNS[-1:] if args.only else DESIGNS:
-            scores = two_stages(groups, captions, design, random)
-            name = f"{design[0]}, then {FRESH} where |φ| >= {design[1]:.2f}"
+        for design in (RETRIEVED,) if args.retrieved else DESIGNS[-1:] if args.only else DESIGNS:
+            scores = two_stages(groups, captions, design, random, args.retrieved)
+            more = f"{MORE} more" if args.retrieved else f"{FRESH}"
+            name = f"{design[0]}, then {more} where |φ| >= {design[1]:.2f}"
             designs.setdefault(name, []).append((counted(scores, truth), scores["images"]))
     for name, runs in designs.items():
         sums = {of: np.sum([counts[of] for counts, _ in runs], axis=0) for of in runs[0][0]}

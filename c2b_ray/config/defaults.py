@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from math import ceil
 
-from c2b_ray.config.audit import IMAGES_PER_CAPTION, SCREENING_IMAGES, AuditConfig, Screening
+from c2b_ray.config.audit import (
+    ALL_IMAGES,
+    IMAGES_PER_CAPTION,
+    RETRIEVED_BESIDES,
+    SCREENING_IMAGES,
+    AuditConfig,
+    Screening,
+)
 from c2b_ray.config.images import LARGEST_POOL, Images
 from c2b_ray.errors import ConfigError
 
@@ -28,8 +35,9 @@ def with_defaults(config: AuditConfig, file: str | None = None) -> AuditConfig:
             )
         return config
     screening = config.screening or _screening(config)
+    on_fresh = screening is not None and not screening.tests_all
     screened = ceil(SCREENING_IMAGES / config.captions_per_cell)
-    per_caption = config.images_per_caption or (IMAGES_PER_CAPTION if screening is None else screened)
+    per_caption = config.images_per_caption or (screened if on_fresh else IMAGES_PER_CAPTION)
     changes: dict[str, object] = {"images_per_caption": per_caption, "screening": screening}
     config = config.model_copy(update={"screening": screening})
     if "retrieve" in config.images.sources:
@@ -38,15 +46,22 @@ def with_defaults(config: AuditConfig, file: str | None = None) -> AuditConfig:
 
 
 def _screening(config: AuditConfig) -> Screening | None:
-    """Returns the two stages that generated images have by default; None where the config names a size or a budget, or
-    needs all images at once.
+    """Returns the two stages that images have by default; None where the config names a size or a budget, or needs all
+    images at once.
 
-    An index may hold too few images for a second stage, and which it holds is known only once they are verified: so
-    retrieved images have two stages only where the config says so.
+    An index may hold too few further images to be tested alone, and which it holds is known only once they are
+    verified: so retrieved images are tested on those of both stages. Without a verifier, images beyond the nearest ones
+    match the caption less.
     """
     names_size = config.images_per_caption is not None or config.budget is not None
     at_once = config.confirm or bool(config.intersections)
-    return Screening() if config.images.sources == ("generate",) and not names_size and not at_once else None
+    if names_size or at_once:
+        return None
+    if config.images.sources == ("generate",):
+        return Screening()
+    accepts = config.verification is not None and config.images.selection != "nearest"
+    retrieved = config.images.sources == ("retrieve",) and config.images.cluster is None
+    return Screening(fresh=RETRIEVED_BESIDES, tested=ALL_IMAGES) if retrieved and accepts else None
 
 
 def _images(config: AuditConfig, per_caption: int, file: str | None) -> Images:
@@ -68,6 +83,8 @@ def _images(config: AuditConfig, per_caption: int, file: str | None) -> Images:
                 "`verification`, and images.selection: accepted",
                 location=file,
             )
-    per_cell = per_caption * config.captions_per_cell + (config.screening.fresh if config.screening else 0)
-    pool = images.pool or min(POOL * per_cell, LARGEST_POOL)
+    design = config.screening
+    # Tested with the others, further images may be few: a pool of ten times the first ones holds many that match.
+    fresh = 0 if design is None or design.tests_all else design.fresh
+    pool = images.pool or min(POOL * (per_caption * config.captions_per_cell + fresh), LARGEST_POOL)
     return images.model_copy(update={"pool": pool, "selection": selection})

@@ -244,16 +244,36 @@ def test_generated_images_are_verified_and_drawn_on_a_budget(audit_file, audited
     assert again.manifest["budget"]["looks"] == looks
 
 
-def test_findings_are_measured_again_on_fresh_images(audit_file, audited, c2b, place):
+@pytest.fixture
+def of_buses(place, c2b):
+    """Fields of an audit that retrieves and verifies buses, half of which are taken for houses in the fog."""
     write_sample(place / "calibration.parquet", 400, seed=1002)
-    buses = labelled_table(sample(240, 1003, target_class="bus"), "bus")  # in the fog half of them are taken for houses
-    pq.write_table(buses, place / "buses.parquet")
+    pq.write_table(labelled_table(sample(240, 1003, target_class="bus"), "bus"), place / "buses.parquet")
     made = ("--images", place / "buses.parquet", "--encoder", "world:clip", "--out", place / "buses")
     assert c2b("index", "build", *made)[0] == 0
-    asked = {
+    return {
         "classes": ["bus"],
         "images": {"source": "retrieve", "index": str(place / "buses")},
         "verification": {"model": "world:clip", "calibration": str(place / "calibration.parquet")},
+    }
+
+
+def test_an_attribute_whose_phi_looks_large_is_tested_on_more_retrieved_images(audit_file, audited, of_buses):
+    screening = {"fresh": 15, "tested": "all"}
+    asked = of_buses | {"images_per_caption": 15, "screening": screening}
+    run = audited(audit_file(**asked))
+    first, both = (run.read(name).select(["caption_id", "image_id"]).to_pylist() for name in ("draws", "confirmation"))
+    assert len(first) == 30
+    assert len(both) == 60
+    assert all(row in both for row in first)  # the second stage begins with the images of the first
+    assert run.scores["n"].to_pylist() == [30, 30]
+    assert run.read("screening")["n"].to_pylist() == [15, 15]
+    assert "15 images of each cell, then 15 more" in Path(run.report).read_text()
+    assert rows_of(audited(audit_file(**asked)).scores) == rows_of(run.scores)
+
+
+def test_findings_are_measured_again_on_fresh_images(audit_file, audited, of_buses):
+    asked = of_buses | {
         "images_per_caption": 20,
         "confirm": True,
         "tau": 0.0,

@@ -320,7 +320,7 @@ def _compare_cells(
     config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[AuditedClassifier], drawing: CellDrawing
 ) -> None:
     """Draws images, has them answered and scores the answers, as often as a budget grants images, and once more on
-    fresh images: for the second of two stages, or to confirm findings."""
+    further images: for the second of two stages, or to confirm findings."""
     steps = drawing.steps
     grant: Allocation | None = grant_so_far(run, first_grant(run.captions, config))
     look: FirstLook | None = None
@@ -338,7 +338,7 @@ def _compare_cells(
         grant = _answer(config, drawing, models, classifiers, steps, grant, look)
         look = None
     if cells := call_with_run(partial(fresh_images, config=config), run, config, models.runner):
-        drawing.draw_fresh(cells)
+        drawing.draw_again(cells, fresh=config.screening is None or not config.screening.tests_all)
         _answer(config, drawing, models, classifiers, steps)
     warn_of_clusters(config, run, models.runner, steps)
     warn_of_few_negatives(config, run, models.runner, steps)

@@ -210,27 +210,38 @@ def read_of(run: C2BRun) -> ReadValues | None:
     return ReadValues(run.read("questions"), run.calibration) if run.has("questions") else None
 
 
-def _from_pool(verified: VerifiedImages, run: C2BRun, draws: pa.Table, pool: str) -> VerifiedImages:
+def _from_pool(verified: VerifiedImages, run: C2BRun, draws: pa.Table, looked: pa.Table | None) -> VerifiedImages:
     """Adds the images that were looked at in the sources of `draws`, where the run has recorded them."""
-    if not run.has(pool):
+    if looked is None:
         return verified
-    looked = run.read(pool)
     looked = looked.filter(pc.is_in(looked["source"], draws["source"].unique()))
     return verified.drawn_from(images_of_cells(run.captions, looked))
+
+
+def _pool(run: C2BRun, name: str = "pool") -> pa.Table | None:
+    return run.read(name) if run.has(name) else None
+
+
+def _of_both_stages(first: pa.Table, further: pa.Table, captions: pa.Table) -> pa.Table:
+    """Returns the rows of the first stage, and in place of those of `captions`, which drew further images, the rows of
+    both stages."""
+    drew = pc.is_in(first["caption_id"], captions["caption_id"].combine_chunks())
+    return pa.concat_tables([first.filter(pc.invert(drew)), further])
 
 
 def false_accepts_of(run: C2BRun) -> FalseAccepts | None:
     """Returns what the calibration predicts of the images that the run drew and accepted."""
     verified = verification(run, None)
-    return None if verified is None else _false_accepts(verified, run, run.draws, "pool")
+    return None if verified is None else _false_accepts(verified, run, run.draws, _pool(run))
 
 
-def _false_accepts(verified: VerifiedImages, run: C2BRun, draws: pa.Table, pool: str) -> FalseAccepts | None:
+def _false_accepts(
+    verified: VerifiedImages, run: C2BRun, draws: pa.Table, looked: pa.Table | None
+) -> FalseAccepts | None:
     """Returns what the calibration predicts of the images that were accepted; None where some were not retrieved, or
     the run has not looked at such images of the calibration."""
-    if not run.has("negatives") or not run.has(pool) or draws["source"].unique().to_pylist() != [RETRIEVE]:
+    if not run.has("negatives") or looked is None or draws["source"].unique().to_pylist() != [RETRIEVE]:
         return None
-    looked = run.read(pool)
     return FalseAccepts(
         verified, run.captions, looked.filter(pc.equal(looked["source"], RETRIEVE)), run.read("negatives")
     )
@@ -284,10 +295,13 @@ def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[st
     thresholds = Thresholds(config.tau, config.alpha)
 
     def scores(
-        images: pa.Table, pool: str = "pool", about: VerifiedImages | None = verified, captions: pa.Table = captions
+        images: pa.Table,
+        looked: pa.Table | None,
+        about: VerifiedImages | None = verified,
+        captions: pa.Table = captions,
     ) -> tuple[pa.Table, pa.Table]:
-        known = about and _from_pool(about, run, images, pool)
-        predicted = None if about is None else _false_accepts(about, run, images, pool)
+        known = about and _from_pool(about, run, images, looked)
+        predicted = None if about is None else _false_accepts(about, run, images, looked)
         return scored(
             captions,
             images,
@@ -303,7 +317,8 @@ def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[st
             read_of(run),
         )
 
-    whole, pooled = scores(draws)
+    pool = _pool(run)
+    whole, pooled = scores(draws, pool)
     if config.budget is not None:
         drawn = images_of_cells(captions, draws)
         cells = drawn.without_copies(distinct.pictures(drawn.ids))
@@ -316,25 +331,34 @@ def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[st
     whole = _with_wanted(whole, _wanted(config))
     tables = {"scores": whole, "pooled": pooled}
     design, fresh = config.screening, SCORES.empty_table()
-    groups = set() if design is None else selected(whole, design.least)
+    groups = _selected(whole, config)
     if run.has("confirmation"):
         about = verified and VerifiedImages(run.verifications, run.calibration, distinct)
         of_fresh = captions if design is None else captions_of(captions, groups)
-        fresh = scores(run.read("confirmation"), "confirmation_pool", about, of_fresh)[0]
+        images, looked = run.read("confirmation"), _pool(run, "confirmation_pool")
+        if design is not None and design.tests_all:
+            # All cells, so that they are one family of tests: those that were not selected are no findings in it.
+            images = _of_both_stages(draws, images, of_fresh)
+            looked = None if pool is None or looked is None else _of_both_stages(pool, looked, of_fresh)
+            fresh = scores(images, looked, about)[0]
+        else:
+            fresh = scores(images, looked, about, of_fresh)[0]
         if design is None:
             tables["scores"] = confirmed(whole, fresh)
     if design is not None:
         tables["screening"] = whole
         if fresh.num_rows or not groups:
-            fresh = _with_wanted(fresh, design.fresh * len(config.images.sources))
-            tables["scores"] = in_two_stages(whole, fresh, groups, design.least, design.fresh, thresholds)
+            per_cell = _of_second_stage(config)
+            fresh = _with_wanted(fresh, per_cell * len(config.images.sources))
+            tables["scores"] = in_two_stages(whole, fresh, groups, design.least, per_cell, thresholds)
     if config.intersections:
-        images = PairImages(draws, distinct, verified, run.read("pool") if run.has("pool") else None)
+        images = PairImages(draws, distinct, verified, pool)
         tables["intersections"] = score_pairs(
             run.proposals, captions, predictions, images, config.classifiers, thresholds
         )
     if len(config.images.sources) > 1:
-        retrieved, made = (scores(draws.filter(pc.equal(draws["source"], name)))[0] for name in (RETRIEVE, GENERATE))
+        by_source = (draws.filter(pc.equal(draws["source"], name)) for name in (RETRIEVE, GENERATE))
+        retrieved, made = (scores(of_source, pool)[0] for of_source in by_source)
         tables["agreement"] = agreement(retrieved, made, config.tau, config.alpha)
     return tables
 
@@ -346,12 +370,27 @@ def _goal(run: C2BRun, config: AuditConfig) -> Goal:
     return Goal(lambda cells, images: min(left // cells, most - images), config.budget.none)
 
 
+def _selected(scores: pa.Table, config: AuditConfig) -> set[GroupName]:
+    """Returns the attributes that the first of two stages selects."""
+    design = config.screening
+    if design is None:
+        return set()
+    # Tested with the others, every cell that could become a finding must have drawn its images.
+    return selected(scores, design.least, config.alpha) if design.tests_all else selected(scores, design.least)
+
+
+def _of_second_stage(config: AuditConfig) -> int:
+    """Returns the images of a cell from each source that the second of two stages tests."""
+    assert config.screening is not None
+    assert config.images_per_cell is not None
+    return config.screening.fresh + (config.images_per_cell if config.screening.tests_all else 0)
+
+
 def fresh_images(run: C2BRun, config: AuditConfig) -> dict[CellKey, int]:
-    """Returns the number of fresh images of each cell: of those that the first of two stages selected, or of findings
-    that are to be confirmed."""
+    """Returns the number of images of each cell in the second of two stages, or of findings that are to be
+    confirmed."""
     if config.screening is not None:
-        groups = selected(run.read("screening"), config.screening.least)
-        return cells_to_draw(run.captions, groups, config.screening.fresh)
+        return cells_to_draw(run.captions, _selected(run.read("screening"), config), _of_second_stage(config))
     return to_confirm(run.scores, run.captions, run.draws) if config.confirm else {}
 
 

@@ -130,10 +130,11 @@ class CellDrawing:
         if any(one.looked.num_rows for one in chosen) and not any(one.drawn.num_rows for one in chosen):
             raise SourceError(f"{self.run.path}: {_nothing_accepted(self.run)}")
 
-    def draw_fresh(self, targets: Targets) -> None:
-        """Draws `targets` images of each cell that the run did not draw before, into `confirmation` and
-        `confirmation_pool`."""
-        chosen = self._chosen(targets, frozenset(self.run.draws["image_id"].to_pylist()))
+    def draw_again(self, targets: Targets, fresh: bool) -> None:
+        """Draws `targets` images of each cell into `confirmation` and `confirmation_pool`. `fresh`: those that the run
+        did not draw before; otherwise a cell's earlier ones come first."""
+        besides = frozenset(self.run.draws["image_id"].to_pylist()) if fresh else frozenset()
+        chosen = self._chosen(targets, besides)
         self._write("confirmation_pool", [one.looked for one in chosen])
         self._write("confirmation", [one.drawn for one in chosen])
 

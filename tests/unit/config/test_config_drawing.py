@@ -69,11 +69,25 @@ def test_generated_images_have_two_stages_unless_the_config_says_how_many_it_wan
         assert "screening" not in fixed.model_dump(mode="json")  # as in the ids of runs of earlier releases
 
 
-def test_retrieved_images_have_two_stages_where_the_config_says_so():
+def test_retrieved_and_verified_images_have_two_stages_that_are_tested_together():
+    asked = drawn(**VERIFIED)
+    assert (asked.screening.least, asked.screening.fresh, asked.screening.tested) == (0.08, 400, "all")
+    assert (asked.images_per_cell, asked.most_per_cell, asked.images.pool) == (200, 600, 2000)
+    assert read_audit(asked.model_dump(mode="json")) == asked
+    nearest = {"images": {"source": "retrieve", "index": "i", "selection": "nearest"}}
+    both = {"images": {"source": ["retrieve", "generate"], "index": "i", "generator": "g"}}
+    for changes in ({"images_per_caption": 40}, {"budget": {"images": 1000}}, {"confirm": True}, nearest, both):
+        fixed = drawn(**VERIFIED, **changes)
+        assert fixed.images_per_caption == 40
+        assert "screening" not in fixed.model_dump(mode="json")  # as in the ids of runs of earlier releases
+
+
+def test_retrieved_images_are_tested_on_fresh_ones_alone_where_the_config_names_a_screening():
     asked = drawn(**VERIFIED, screening={"fresh": 200})
-    assert drawn(**VERIFIED).screening is None
     assert (asked.images_per_caption, asked.images.pool) == (20, 3000)
+    assert asked.model_dump()["screening"] == {"least": 0.08, "fresh": 200}  # as runs of earlier releases recorded it
     assert drawn(**VERIFIED, screening={}, images_per_caption=12).images_per_cell == 60
+    assert drawn(**VERIFIED, screening={"tested": "all"}).images_per_cell == 200
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from c2b_ray.audits.c2b.report.ranking import Cell, Group, cells_of, leading, ra
 from c2b_ray.audits.c2b.report.undetermined import copies_line, one_caption_line
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.scoring.judge import ScoreRow
-from c2b_ray.config.audit import AuditConfig
+from c2b_ray.config.audit import ALL_IMAGES, AuditConfig
 from c2b_ray.report import words
 from c2b_ray.report.method import setup_lines
 from c2b_ray.report.redact import clean
@@ -80,12 +80,16 @@ def two_stages(config: AuditConfig, cells: Sequence[Cell], captions: pa.Table, f
     groups = set(zip(drew["target_class"].to_pylist(), drew["attribute"].to_pylist(), strict=True))
     again = sum((cell.target_class, cell.attribute) in groups for cell in cells)
     first = (config.images_per_caption or 0) * config.captions_per_cell
-    in_all = pc.count_distinct(fresh["image_id"]).as_py()
-    line = (
-        f"Two stages: {words.plural(first, 'image')} of each cell, then {words.count(design.fresh)} fresh ones "
-        f"({words.count(in_all)} in all) of the {words.count(again)} of {words.plural(len(cells), 'cell')} whose "
-        f"attribute had |φ| ≥ {words.decimal(design.least)}. Findings rest on the fresh images alone."
-    )
+    in_all = words.count(pc.count_distinct(fresh["image_id"]).as_py())
+    further = words.count(design.fresh)
+    of_cells = f"of the {words.count(again)} of {words.plural(len(cells), 'cell')} whose attribute had |φ| ≥ "
+    of_cells += words.decimal(design.least)
+    line = f"Two stages: {words.plural(first, 'image')} of each cell, then "
+    if design.tested == ALL_IMAGES:
+        drawn = f"; with the first they are {in_all}" if again else ""
+        line += f"{further} more, or as many as the source holds, {of_cells}{drawn}. Findings rest on all of them."
+    else:
+        line += f"{further} fresh ones ({in_all} in all) {of_cells}. Findings rest on the fresh images alone."
     found = sorted(cell.detectable for cell in cells if not math.isnan(cell.detectable))
     if not found:
         return line

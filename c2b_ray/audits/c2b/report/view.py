@@ -109,7 +109,7 @@ class Tables:
     looks: pa.Table = field(default_factory=LOOKS.empty_table)
     look_alikes: pa.Table = field(default_factory=LOOK_ALIKES.empty_table)
     fresh: pa.Table = field(default_factory=DRAWS.empty_table)
-    """The draws that had no part in selecting cells, of a second stage or a confirmation."""
+    """The draws of a second stage or a confirmation, which had no part in selecting cells unless all are tested."""
 
     def of_draws(self) -> Tables:
         """Returns the tables without images that no draw refers to, such as those of an earlier index."""

@@ -1,6 +1,6 @@
-"""Two stages: scores on a few images of every cell, then scores on fresh images of the attributes whose φ looks large.
+"""Two stages: scores on a few images of every cell, then on further images of the attributes whose φ looks large.
 
-It decides which attributes get fresh images and joins both scores; it does not know where images come from.
+It decides which attributes get further images and joins both scores; it does not know where images come from.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ from c2b_ray.tables import DRAWS, SCORES, content_id
 FINDINGS = ("for", "against")
 
 
-def selected(scores: pa.Table, least: float) -> set[GroupName]:
-    """Returns the (target class, attribute) pairs that get fresh images: those in which any value, for any classifier,
-    has |φ| ≥ `least` or a finding.
+def selected(scores: pa.Table, least: float, level: float = -1.0) -> set[GroupName]:
+    """Returns the (target class, attribute) pairs that get further images: those in which any value, for any
+    classifier, has |φ| ≥ `least`, a finding, or a p-value of at most `level`.
 
     φ compares the values of an attribute, and classifiers share images: so all values of an attribute get them.
     """
-    rows = scores.select(["target_class", "attribute", "phi", "verdict"]).to_pylist()
+    rows = scores.select(["target_class", "attribute", "phi", "p_value", "verdict"]).to_pylist()
     return {
         GroupName(row["target_class"], row["attribute"])
         for row in rows
-        if abs(row["phi"]) >= least or row["verdict"] in FINDINGS
+        if abs(row["phi"]) >= least
+        or row["verdict"] in FINDINGS
+        or (row["p_value"] is not None and row["p_value"] <= level)
     }
 
 
@@ -66,10 +68,11 @@ def in_two_stages(
     """Returns the result of both stages: of the selected attributes the rows of `fresh`, of all others those of the
     first stage.
 
-    `scores`, `fresh`: tables of `tables.SCORES`, the second computed on the fresh images alone, and only for these
-    `groups`: they are its family of tests. The first stage alone makes no finding; it can show `none`. Every row gets
-    `detectable`, the smallest |φ| that the design of `per_cell` fresh images finds four times in five, if no other
-    value of the attribute differs; null where nothing is known, or no |φ| is found so often.
+    `scores`, `fresh`: tables of `tables.SCORES`, the second computed on the second stage's images, and of these
+    `groups` at least: its rows are its family of tests. A group that was not selected makes no finding; it can show
+    `none`. Every row gets `detectable`, the smallest |φ| that the design finds four times in five, if no other value of
+    the attribute differs; null where nothing is known, or no |φ| is found so often. `per_cell`: the images of a cell
+    that the second stage tests.
     """
     rows, of_fresh = scores.to_pylist(), fresh.to_pylist()
     by_name = {_name(row): row for row in of_fresh}
@@ -79,15 +82,17 @@ def in_two_stages(
     varies = {_name(row): of_row for row, of_row in zip(rows, _variations(rows, thresholds), strict=True)}
     # The second stage has more images, and knows more of what φ varies by.
     varies |= {_name(row): of_row for row, of_row in zip(of_fresh, _variations(of_fresh, thresholds), strict=True)}
-    design = TwoStages(([max(row["n"], 1) for row in rows], per_cell), least, thresholds.tau, level)
+    # Fewer where a source, such as an index, had no more.
+    tested = [min(per_cell, max(1, by_name[_name(row)]["n"])) if _group(row) in groups else per_cell for row in rows]
+    design = TwoStages(([max(row["n"], 1) for row in rows], tested), least, thresholds.tau, level)
     smallest = least_found(Variation(*np.array([varies[_name(row)] for row in rows]).reshape(-1, 4).T), design)
     joined = []
     for row, detectable in zip(rows, smallest.tolist(), strict=True):
         kept = row
-        if (row["target_class"], row["attribute"]) in groups:
+        if _group(row) in groups:
             kept = by_name[_name(row)]
         elif (row["undetermined_because"] or "").startswith(TOO_FEW):  # other reasons more images would not remove
-            because = f"no value of its attribute had |φ| ≥ {least:g} at the screening, so it drew no fresh images"
+            because = f"no value of its attribute had |φ| ≥ {least:g} at the screening, so it drew no further images"
             kept = row | {"undetermined_because": because}
         joined.append(kept | {"detectable": None if np.isnan(detectable) else detectable})
     return pa.Table.from_pylist(joined, SCORES)
@@ -95,6 +100,10 @@ def in_two_stages(
 
 def _name(row: ScoreRow) -> tuple[str, str, str, str]:
     return row["classifier"], row["target_class"], row["attribute"], row["bias_class"]
+
+
+def _group(row: ScoreRow) -> GroupName:
+    return GroupName(row["target_class"], row["attribute"])
 
 
 def _variations(rows: Sequence[ScoreRow], thresholds: Thresholds) -> list[tuple[float, ...]]:

@@ -2,14 +2,24 @@ import pickle
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from budgeted_runs import BOTH, asked_of, draw, run_of
 
 from c2b_ray.audits.c2b import budget
-from c2b_ray.audits.c2b.budget import call_with_run, first_grant, next_grant, score_and_grant, write_scores
+from c2b_ray.audits.c2b.budget import (
+    call_with_run,
+    first_grant,
+    fresh_images,
+    next_grant,
+    score_and_grant,
+    write_scores,
+)
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.engine.here import InProcess
 from c2b_ray.storage import files
 from c2b_ray.tables import DRAWS, VERIFICATIONS
+
+MODEL = {"model": "v"}
 
 
 def test_scores_of_a_budget_hold_the_sequential_verdicts_and_their_groups(tmp_path):
@@ -51,6 +61,42 @@ def test_what_confirms_a_finding_does_not_change_it(tmp_path):
         names = ("phi", "phi_low", "phi_high", "p_value", "verdict", "doubt")
         for before, after in zip(found, run.scores.to_pylist(), strict=True):
             assert [after[name] for name in names] == [before[name] for name in names]
+
+
+def test_the_second_of_two_stages_is_tested_with_the_first_in_one_family_with_all_other_cells(tmp_path):
+    attributes = {"lighting": ["day", "night"], "size": ["small", "large"]}
+    screening = {"fresh": 60, "tested": "all"}
+    asked = asked_of(budget=None, images_per_caption=40, attributes=attributes, screening=screening, verification=MODEL)
+    with run_of(tmp_path, asked) as run:
+        about = {row["caption_id"]: (row["attribute"], row["bias_class"]) for row in run.captions.to_pylist()}
+        lighting = [caption for caption, (attribute, _) in about.items() if attribute == "lighting"]
+
+        def draw_and_verify(grant):
+            draw(run, grant, asked)
+            cells = [(row["image_id"], *about[row["caption_id"]]) for row in run.draws.to_pylist()]
+            verify(run, [_seen(image, value) | {"attributes": [name]} for image, name, value in cells])
+            return run.draws
+
+        first = draw_and_verify(dict.fromkeys(about, 40))
+        write_scores(run, asked)
+        assert set(fresh_images(run, asked).values()) == {100}
+        assert len(fresh_images(run, asked)) == 2  # all answers are right on both sizes
+
+        both = draw_and_verify(dict.fromkeys(about, 40) | dict.fromkeys(lighting, 100)).to_pylist()
+        run.write("draws", first)
+        run.write("confirmation", pa.Table.from_pylist([row for row in both if row["caption_id"] in lighting], DRAWS))
+        write_scores(run, asked)
+        rows = {row["bias_class"]: row for row in run.scores.to_pylist()}
+        assert {name: row["n"] for name, row in rows.items()} == {"day": 100, "night": 100, "small": 40, "large": 40}
+        assert {name: row["wanted"] for name, row in rows.items()} == {
+            "day": 100,
+            "night": 100,
+            "small": 40,
+            "large": 40,
+        }
+        assert {rows[name]["verdict"] for name in ("day", "night")} == {"for", "against"}
+        assert rows["night"]["q_value"] == pytest.approx(rows["night"]["p_value"] * 4 / 2)  # 2 findings of 4 tests
+        assert [row["n"] for row in run.read("screening").to_pylist()] == [40] * 4
 
 
 def _seen(image, value, certainty=0.98):

@@ -1,6 +1,7 @@
 import math
 
 import pyarrow as pa
+import pytest
 
 from c2b_ray.audits.c2b.sampling.selection import cells_to_draw, in_two_stages, selected
 from c2b_ray.audits.c2b.scoring.judge import TOO_FEW
@@ -42,6 +43,16 @@ def test_an_attribute_is_selected_by_any_value_and_any_classifier():
     assert selected(small, 0.1) == {("bus", "size")}  # a finding below the limit is examined too
 
 
+def test_a_p_value_selects_where_all_images_are_tested():
+    likely = scores_of(
+        ("a", "size", "small", 0.06, "undetermined", {"p_value": 0.04}),
+        ("a", "size", "large", -0.06, "undetermined", {"p_value": None}),
+        ("a", "lighting", "day", 0.02, "undetermined", {"p_value": 0.06}),
+    )
+    assert selected(likely, 0.08) == set()
+    assert selected(likely, 0.08, 0.05) == {("bus", "size")}
+
+
 def test_all_values_of_a_selected_attribute_draw_fresh_images():
     captions = pa.Table.from_pylist(
         [
@@ -71,10 +82,24 @@ def test_only_fresh_images_make_findings_and_the_first_stage_keeps_what_it_shows
     verdicts = ["none", "none", "undetermined", "undetermined", "for", "against", "undetermined", "none"]
     assert [row["verdict"] for row in rows] == verdicts
     assert [row["phi"] for row in rows[:2]] == [-0.01, 0.01]
-    assert "drew no fresh images" in rows[2]["undetermined_because"]
+    assert "drew no further images" in rows[2]["undetermined_because"]
     assert rows[3]["undetermined_because"] is None  # the doubt says why
     assert rows[6]["detectable"] is None  # without φ nothing is known
     assert all(0.1 < row["detectable"] < 0.3 for row in rows[:6] + rows[7:])
+
+
+def test_a_source_that_had_no_more_images_makes_the_smallest_score_that_is_found_larger():
+    first = scores_of(("a", "size", "small", 0.1, "undetermined"), ("a", "size", "large", -0.1, "undetermined"))
+    groups, levels = {GroupName("bus", "size")}, Thresholds(0.05, 0.05)
+
+    def detectable(n):
+        reach = math.sqrt(6 / n)  # of an interval
+        known = {"n": n, "correct": round(0.9 * n), "phi_low": 0.1 - reach, "phi_high": 0.1 + reach}
+        second = scores_of(*(("a", "size", value, 0.1, "undetermined", known) for value in ("small", "large")))
+        return in_two_stages(first, second, groups, 0.08, 600, levels)["detectable"][0].as_py()
+
+    assert detectable(600) < detectable(150) - 0.05
+    assert detectable(900) == pytest.approx(detectable(600), abs=0.002)  # no more than were planned
 
 
 def test_captions_that_differ_make_the_smallest_score_that_is_found_larger():
