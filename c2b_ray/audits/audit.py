@@ -28,7 +28,7 @@ from pydantic import BaseModel
 
 from c2b_ray.audits import gate as gates
 from c2b_ray.config.named import Names, names_by_field
-from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.errors import Argument, ConfigError, nearest
 from c2b_ray.storage.manifest import Manifest
 from c2b_ray.storage.run import Run
 
@@ -289,7 +289,7 @@ class Audit:
         """Exports a run. Raises ConfigError if the audit has no such format."""
         if form not in self.export_names:
             raise ConfigError(
-                "--format", f"{form!r} is not a format of {self.name} runs; {nearest(form, self.export_names)}"
+                Argument.FORMAT, f"{form!r} is not a format of {self.name} runs; {nearest(form, self.export_names)}"
             )
         function = resolve_name(self.exports[form]) if self.exports else self._default.EXPORTS[form]
         data: bytes = function(run, classifier)
@@ -305,16 +305,17 @@ class Audit:
     ) -> list[gates.Check]:
         """Checks gates on the findings of a run. Raises ConfigError if the audit has none."""
         if not self.findings:
-            raise ConfigError("RUN", f"{run.path} is a run of {self.command}, which has no gates")
+            raise ConfigError(Argument.RUN, f"{run.path} is a run of {self.command}, which has no gates")
         return gates.check(fail_on, self.findings_of(run, classifier), allow_unchecked)
 
     def comparison(self, a: Run, b: Run, classifier_a: str | None, classifier_b: str | None) -> Any:
         """Compares two runs. Raises ConfigError if such runs cannot be compared, or are of different audits."""
         if not self.is_compared:
-            raise ConfigError("A", f"{a.path} is a run of {self.command}, and such runs cannot be compared")
+            raise ConfigError(Argument.A, f"{a.path} is a run of {self.command}, and such runs cannot be compared")
         if b.kind.name != self.name:
             raise ConfigError(
-                "B", f"{b.path} is a run of {b.kind.command}, {a.path} one of {self.command}: name two of one kind"
+                Argument.B,
+                f"{b.path} is a run of {b.kind.command}, {a.path} one of {self.command}: name two of one kind",
             )
         compare = resolve_name(self.compare) if self.compare else self._default.compare
         return compare(a, b, classifier_a, classifier_b)

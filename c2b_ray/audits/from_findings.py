@@ -20,7 +20,7 @@ from c2b_ray.audits.kit.comparison import Comparison, compared, compared_names, 
 from c2b_ray.audits.kit.models import one_of
 from c2b_ray.config.reading import ConfigFile
 from c2b_ray.config.strict import StrictModel
-from c2b_ray.errors import RunError
+from c2b_ray.errors import Argument, RunError
 from c2b_ray.report import words
 from c2b_ray.report.comparison import Heading, Pages, difference_texts
 from c2b_ray.report.export import about, csv_of, exported, json_of, parquet_of
@@ -187,7 +187,7 @@ def json(run: Run, classifier: str | None = None) -> bytes:
 
 def _exported(run: Run, classifier: str | None) -> pa.Table:
     """Returns the findings of a classifier, or all (None). Raises ConfigError for one that has no finding."""
-    named = None if classifier is None else one_of(_classifiers_of(run), classifier, "--classifier", run.path)
+    named = None if classifier is None else one_of(_classifiers_of(run), classifier, Argument.CLASSIFIER, run.path)
     return exported(table_of(findings_of(run, named)))
 
 

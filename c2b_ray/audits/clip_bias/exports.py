@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from c2b_ray.audits.clip_bias.report import export
 from c2b_ray.audits.clip_bias.run import ClipBiasRun
-from c2b_ray.errors import ConfigError, RunError, nearest
+from c2b_ray.errors import Argument, ConfigError, RunError, nearest
 
 
 def csv(run: ClipBiasRun, model: str | None) -> bytes:
@@ -26,5 +26,5 @@ def _measured(run: ClipBiasRun, model: str | None) -> tuple[ClipBiasRun, str | N
         raise RunError(f"{run.path}: nothing is measured yet; run its c2b clip-bias to the end", run=run.path)
     known = run.biases["model"].unique().to_pylist()
     if model is not None and model not in known:
-        raise ConfigError("--classifier", f"{run.path} has no model {model!r}; {nearest(model, known)}")
+        raise ConfigError(Argument.CLASSIFIER, f"{run.path} has no model {model!r}; {nearest(model, known)}")
     return run, model
