@@ -29,14 +29,15 @@ GUESSERS = ("bag-of-words",)
 _ROLES: dict[str, Role] = {role: role for role in get_args(Role)}
 _UPLOADS: dict[Names, tuple[str, ...]] = {
     Names.TABLE: ("images", "table"),
-    Names.CAPTIONS: ("table",),
+    Names.CAPTIONS: ("table", "csv"),
     Names.CAPTIONED: ("table",),
-    Names.VALUES: ("table",),
+    Names.VALUES: ("table", "csv"),
     Names.RUN: ("run",),
 }
 _SERVICES = ("http://", "https://", "openai:")
 _DEEPEST, _MOST = 12, 1_000_000
 LONGEST_NAME = 200
+_LABELS = re.compile(r"(?<=[?&])labels=upload:[0-9a-f]{64}(?=&|$)")
 _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 Find = Callable[[str, str, tuple[str, ...]], str]
@@ -58,10 +59,10 @@ def check(config: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy) -
 def names_uploaded_weights(config: Mapping[str, Any]) -> bool:
     """Returns whether a spec of a submitted config names uploaded weights, such as `onnx:upload:…`.
 
-    Uploaded images and tables, also tables of predictions, are treated like the tenant's other data, and may be used
-    with models of a hub or a listed service.
+    Uploaded images and tables, also tables of predictions, and lists of labels are treated like the tenant's other
+    data, and may be used with models of a hub or a listed service.
     """
-    texts = (text for _, text in _texts(config, "", 0))
+    texts = (_LABELS.sub("", text) for _, text in _texts(config, "", 0))
     return any("upload:" in text[1:] and not text.startswith("table:") for text in texts)
 
 
