@@ -34,6 +34,7 @@ from c2b_ray.storage.run import Run
 
 if TYPE_CHECKING:
     from c2b_ray.audits.kit.events import Listener
+    from c2b_ray.config.reading import ConfigFile
 
 ENTRY_POINTS = "c2b_ray.audits"
 AUDITS: Mapping[str, str] = MappingProxyType(
@@ -121,7 +122,8 @@ class Audit:
     What it is:
       `name`: in manifests, requests and commands: lower-case words with hyphens between them. `question`: what it
       answers, a sentence for pages. `about`: what its command does, for the command's help. `config`: the pydantic
-      model of its file; fields that name models or files have the types of `config.named`.
+      model of its file; fields that name models or files have the types of `config.named`. `config_reader`: the
+      `config.reading.ConfigFile` of its file, where that says more than the model.
       `run`: (config, out, via, listener, placement) → the run; `config` is a file's path, a mapping of its fields or an
       object of the model, `out` the run's directory, or None for the default. The same call again resumes it.
       `options`: texts that it takes besides, by name.
@@ -180,6 +182,7 @@ class Audit:
     form: tuple[FormField, ...] = ()
     options: tuple[Option, ...] = ()
     command_name: str = ""
+    config_reader: str = ""
 
     def __post_init__(self) -> None:
         if _NAME.fullmatch(self.name) is None:
@@ -198,6 +201,16 @@ class Audit:
     def config_class(self) -> type[BaseModel]:
         loaded: type[BaseModel] = resolve_name(self.config)
         return loaded
+
+    @property
+    def config_file(self) -> ConfigFile[Any]:
+        """What reads its file."""
+        from c2b_ray.config.reading import ConfigFile  # with all models of configs, which most commands do not need
+
+        reader: ConfigFile[Any] = (
+            resolve_name(self.config_reader) if self.config_reader else ConfigFile(self.config_class, self.command)
+        )
+        return reader
 
     @property
     def manifest(self) -> type[Manifest]:

@@ -18,8 +18,6 @@ from c2b_ray.audits.audit import Audit, audit_of
 from c2b_ray.audits.gate import GateCell
 from c2b_ray.audits.kit.comparison import Comparison, compared, compared_names, decide, differing, importance, refuse
 from c2b_ray.audits.kit.models import one_of
-from c2b_ray.config.reading import ConfigFile
-from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import Argument, RunError
 from c2b_ray.report import words
 from c2b_ray.report.comparison import Heading, Pages, difference_texts
@@ -298,7 +296,6 @@ PAGES = Pages(
 
 def estimate(audit: Audit, file: str) -> Summary:
     """Returns the most images that models answer about in a run of this file."""
-    reader: ConfigFile[StrictModel] = ConfigFile(audit.config_class, audit.command)  # type: ignore[arg-type]
-    images = audit.images_at_most(reader.read(file).model_dump())
+    images = audit.images_at_most(audit.config_file.read(file).model_dump())
     line = "The file does not say how many images." if images is None else f"At most {words.plural(images, 'image')}."
     return Summary("", [], [], [], [line], to_json={"images_at_most": images})

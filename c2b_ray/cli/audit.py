@@ -16,7 +16,7 @@ from c2b_ray.errors import ConfigError
 from c2b_ray.storage.run import Run
 
 if TYPE_CHECKING:
-    from c2b_ray.audits.c2b.from_images import Choices
+    from c2b_ray.audits.c2b.from_images import Choices, DraftedAudit
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Via = Annotated[
@@ -111,18 +111,25 @@ def audit(
 def audit_file(images: str, classifier: Sequence[str] | None, choices: Choices, out: str | None) -> str:
     """Writes the audit file of labelled images, says on standard error what was found, and returns its path."""
     from c2b_ray.audits.c2b.audit import RUNS
-    from c2b_ray.audits.c2b.from_images import drafted, place_of, written
+    from c2b_ray.audits.c2b.from_images import place_of, written
+
+    file = written(drafted_audit(images, classifier, choices), place_of(images, out, RUNS))
+    show.note(f"audit file: {file}")
+    return file
+
+
+def drafted_audit(images: str, classifier: Sequence[str] | None, choices: Choices) -> DraftedAudit:
+    """Returns the audit of labelled images, and says on standard error what was found."""
+    from c2b_ray.audits.c2b.from_images import drafted
 
     if not classifier:
         raise ConfigError("--classifier", f"{images} holds images: name what answers them, such as onnx:net.onnx")
     draft = drafted(images, classifier, choices)
-    file = written(draft, place_of(images, out, RUNS))
     for text in draft.said:
         show.note(text)
     for text in draft.warnings:
         show.note(f"warning: {text}")
-    show.note(f"audit file: {file}")
-    return file
+    return draft
 
 
 def _show_facts(file: str) -> None:
