@@ -226,6 +226,7 @@ def test_a_file_that_is_too_large_is_named_with_its_field_and_nothing_is_sent(en
     (tmp_path / "net.onnx").write_bytes(b"x" * 3000)
     fields = {**CONFIG, "classifier": f"onnx:{tmp_path}/net.onnx"}
     with Endpoint(url, endpoint.keys["a"]) as client:
+        monkeypatch.setattr(client, "catalog", lambda: {"uploads": {"bytes": 2000, "part_bytes": 1000}})
         with pytest.raises(
             ConfigError, match=r"classifier: .*net\.onnx has 2\.93 KiB, and an upload may have 1\.95 KiB"
         ):
