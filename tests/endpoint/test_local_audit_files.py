@@ -16,6 +16,7 @@ from live_endpoint import served
 from uploaded_files import images, model
 
 import c2b_ray
+from c2b_ray.audits.c2b.from_images import drafted
 from c2b_ray.client import Endpoint
 from c2b_ray.endpoint.work import dispatcher
 from c2b_ray.storage.run import load_run
@@ -116,3 +117,17 @@ def test_a_local_audit_file_gives_the_same_rows_at_the_endpoint(
 def client_page(url, endpoint, job_id):
     with Endpoint(url, endpoint.keys["a"]) as client:
         return client.report(job_id).decode()
+
+
+def test_bare_images_need_no_file(endpoint, url, working, photographs, tmp_path, monkeypatch, c2b):
+    classifier = f"onnx:{tmp_path}/net.onnx"
+    here = c2b_ray.audit(drafted(photographs, classifier).fields, tmp_path / "here", via="here")
+    monkeypatch.setenv("C2B_ENDPOINT", url)
+    monkeypatch.setenv("C2B_KEY", endpoint.keys["a"])
+    status, out, err = c2b("remote", "audit", photographs, "--classifier", classifier, "--name", "bare")
+    assert status == 0, err
+    assert "80 images, 2 classes" in err
+    job_id = out.split()[0]
+    there = load_run(str(endpoint.run_path(job_id)))
+    assert rows_of(there.scores) == rows_of(here.scores)
+    assert rows_of(there.scores), "of the column of metadata.csv"

@@ -233,6 +233,6 @@ def test_a_file_that_is_too_large_is_named_with_its_field_and_nothing_is_sent(en
             client.upload_files("c2b", fields)
         monkeypatch.undo()
         said = []
-        with pytest.raises(RefusedError, match="onnx"):
+        with pytest.raises(RefusedError, match="neither ONNX nor safetensors"):
             client.upload_files("c2b", fields, say=said.append)
     assert said == [f"{tmp_path}/net.onnx: 2.93 KiB of the 2 GiB that an upload may have"]
