@@ -110,8 +110,8 @@ def measure(folder: Path, count: int) -> None:
         f"**{equal} of {len(rows[0])}**; {mib[0]}, {mib[1]}, **{mib[2]} MiB**; {100 * (packed / source - 1):.1f} %; "
         f"{packing:.1f}"
     )
-    command = f"`python bench/remote_files.py --images {count}`, 2 cores"
-    print(f"| {what} | all; –; the rest; 0; –; – | {reached} | {command} | 2026-11-27 |")
+    command = f"`python bench/remote_files.py --images {count}`, 2 cores, 2026-11-27"
+    print(f"| {what} | all; –; the rest; 0; –; – | {reached} | {command} |")
 
 
 if __name__ == "__main__":

@@ -67,17 +67,8 @@ def audit_images(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    from c2b_ray.audits.c2b.from_images import Choices, are_images
-
-    choices = Choices(task, image_column, class_column, root)
-    config: str | dict[str, Any] = source
-    if are_images(source):
-        config = drafted_audit(source, classifier, choices).fields
-    elif classifier or choices != Choices():
-        raise ConfigError(
-            "", f"{source} is an audit file, which says itself what --classifier and the other options are for; edit it"
-        )
-    _submit("c2b", config, (name, once), (wait, dry_run, as_json))
+    drafted = drafted_audit(source, classifier, (task, image_column, class_column, root))
+    _submit("c2b", source if drafted is None else drafted.fields, (name, once), (wait, dry_run, as_json))
 
 
 def _submit_of(kind: str) -> Callable[..., None]:
