@@ -22,22 +22,90 @@ The endpoint's errors are in endpoint.ledger, in the modules that raise them: `D
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
+from enum import Enum
+from typing import Literal, get_args
+
+Surface = Literal["terminal", "request"]
+"""Where an error is read: after a command, also in Python; or in the answer to a request, also on the endpoint's pages
+and in a job's record."""
+
+
+class Argument(Enum):
+    """What is said beside a config: its option or place in a command, and its field in a request."""
+
+    A = "A", "a"
+    B = "B", "b"
+    RUN = "RUN", "job_id"
+    SENTENCE = "SENTENCE", "sentence"
+    ALLOW_UNDETERMINED = "--allow-undetermined", "allow_unchecked"
+    CLASS = "--class", "target_class"
+    CLASSIFIER = "--classifier", "classifier"
+    CLASSIFIER_A = "--classifier-a", "classifier_a"
+    CLASSIFIER_B = "--classifier-b", "classifier_b"
+    FAIL_ON = "--fail-on", "fail_on"
+    FORMAT = "--format", "form"
+    TARGET = "--target", "target"
+
+    def named(self, surface: Surface) -> str:
+        """Returns what the argument is called."""
+        return self.value[0 if surface == "terminal" else 1]
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What to do about an error, which is another thing at a terminal than in a request."""
+
+    terminal: str
+    request: str
+
+    def worded(self, surface: Surface) -> str:
+        return self.terminal if surface == "terminal" else self.request
+
+
+def naming(before: str, *arguments: Argument, after: str = "") -> Remedy:
+    """Returns a remedy that names arguments: `naming("name one with ", Argument.CLASS)`."""
+    at_terminal, in_request = (" and ".join(one.named(surface) for one in arguments) for surface in get_args(Surface))
+    return Remedy(f"{before}{at_terminal}{after}", f"{before}{in_request}{after}")
+
+
+def another_run(purpose: str = "", instead: str = "") -> Remedy:
+    """Returns the remedy of a run that cannot go on: another one. `purpose`: what for; `instead`: what helps too."""
+    ending = f"{f' {purpose}' if purpose else ''}{f', or {instead}' if instead else ''}"
+    return Remedy(f"give another --out{ending}", f"submit it again{ending}")
+
+
+def resuming(first: str) -> Remedy:
+    """Returns the remedy of a run that goes on once something is done `first`."""
+    return Remedy(f"{first} and run the same command again, it resumes", f"{first} and submit it again, it resumes")
 
 
 class C2BError(Exception):
     """Base of all errors of this project. The message says what was expected and what to do.
 
     Its subject is also available as data, where it is known: `location`, a path or URI; `run`, a run directory; `app`,
-    an app of Ray Serve. A `ConfigError` also has a `field`. All of it survives the way between processes.
+    an app of Ray Serve; `remedy`, what to do, where that depends on where the error is read. A `ConfigError` also has a
+    `field`. All of it survives the way between processes. `str(error)` is what a terminal shows.
     """
 
     def __init__(
-        self, message: str | None = "", *, location: str | None = None, run: str | None = None, app: str | None = None
+        self,
+        message: str | None = "",
+        *,
+        location: str | None = None,
+        run: str | None = None,
+        app: str | None = None,
+        remedy: Remedy | None = None,
     ) -> None:
-        super().__init__(message or "")
-        self.location, self.run, self.app = location, run, app
+        super().__init__(f"{message or ''}; {remedy.terminal}" if remedy else message or "")
+        self.location, self.run, self.app, self.remedy = location, run, app, remedy
+
+    def worded(self, surface: Surface) -> str:
+        """Returns the message as it is read there."""
+        text, remedy = str(self), self.remedy
+        return text if remedy is None else text.replace(remedy.terminal, remedy.worded(surface))
 
     def __reduce__(self) -> tuple[object, ...]:
         return again, (type(self), str(self), vars(self))
@@ -48,16 +116,38 @@ class InputError(C2BError):
 
 
 class ConfigError(InputError):
-    """A field of a configuration is wrong.
+    """A field of a configuration, or an argument of a command or request, is wrong.
 
-    `field` is the dotted path of the field, such as `images.index`.
+    `field` is the dotted path of the field, such as `images.index`; of an argument, its name in a command.
     """
 
-    def __init__(self, field: str, message: str, *, location: str | None = None) -> None:
+    def __init__(
+        self,
+        field: str | Argument | Sequence[Argument],
+        message: str,
+        *,
+        location: str | None = None,
+        remedy: Remedy | None = None,
+    ) -> None:
         """`location`: the file that holds the field."""
-        text = f"{field}: {message}" if field else message
-        super().__init__(f"{location}: {text}" if location else text, location=location)
-        self.field = field
+        arguments = () if isinstance(field, str) else (field,) if isinstance(field, Argument) else tuple(field)
+        self.field = field if isinstance(field, str) else _names(arguments, "terminal")
+        text = f"{self.field}: {message}" if self.field else message
+        super().__init__(f"{location}: {text}" if location else text, location=location, remedy=remedy)
+        self.arguments = arguments
+
+    def fields(self, surface: Surface) -> list[str]:
+        """Returns what is wrong, by its names there; one empty text where the error names no field."""
+        return [one.named(surface) for one in self.arguments] or [self.field]
+
+    def reason(self, surface: Surface) -> str:
+        """Returns the message without the field and the file in front of it."""
+        text = super().worded(surface).removeprefix(f"{self.location}: " if self.location else "")
+        return text.removeprefix(f"{self.field}: " if self.field else "")
+
+    def worded(self, surface: Surface) -> str:
+        where = [self.location or "", ", ".join(self.fields(surface))]
+        return ": ".join([*filter(None, where), self.reason(surface)])
 
 
 class SpecError(InputError):
@@ -102,6 +192,10 @@ class ReplyError(C2BError):
 
 class ServiceError(C2BError):
     """A model service that does not answer, or gives an answer of the wrong form."""
+
+
+def _names(arguments: Sequence[Argument], surface: Surface) -> str:
+    return ", ".join(one.named(surface) for one in arguments)
 
 
 def again(kind: type[C2BError], message: str, data: dict[str, object]) -> C2BError:

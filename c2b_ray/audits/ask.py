@@ -25,7 +25,7 @@ from c2b_ray.audits.kit.backend import at_hand
 from c2b_ray.audits.kit.loaders import Loaders
 from c2b_ray.config.named import IMAGES as IMAGES_OF_QUESTION
 from c2b_ray.config.named import LABELLED, QuestionConfig, draws_images
-from c2b_ray.errors import ConfigError, RunError, nearest
+from c2b_ray.errors import Argument, ConfigError, RunError, naming, nearest
 from c2b_ray.names import normalise
 from c2b_ray.report import words
 from c2b_ray.report.page import render
@@ -88,7 +88,7 @@ def class_of(sentence: str, classes: Sequence[str], chosen: str | None) -> str:
     if chosen is not None:
         known = {normalise(name): name for name in classes}
         if normalise(chosen) not in known:
-            raise ConfigError("--class", f"the run has no class {chosen!r}; {nearest(chosen, classes)}")
+            raise ConfigError(Argument.CLASS, f"the run has no class {chosen!r}; {nearest(chosen, classes)}")
         return known[normalise(chosen)]
     text = normalise(sentence)
     spans = [
@@ -101,7 +101,8 @@ def class_of(sentence: str, classes: Sequence[str], chosen: str | None) -> str:
     if len(named) == 1:
         return named[0]
     said = f"names several classes ({', '.join(named)})" if named else "names no class of the run"
-    raise ConfigError("--class", f"{sentence!r} {said}; name one of {', '.join(classes)} with --class")
+    remedy = naming(f"name one of {', '.join(classes)} with ", Argument.CLASS)
+    raise ConfigError(Argument.CLASS, f"{sentence!r} {said}", remedy=remedy)
 
 
 def images_of_class(captions: pa.Table, draws: pa.Table, target_class: str) -> set[str]:
@@ -393,7 +394,7 @@ def ask(
         raise ConfigError("", "ask with a sentence, such as 'a bus in the snow at night'")
     config = loaded.config
     target = class_of(sentence, config.classes, target_class)
-    specs = _in_order(loaded) if classifier is None else [one_of(loaded, classifier, "--classifier")]
+    specs = _in_order(loaded) if classifier is None else [one_of(loaded, classifier, Argument.CLASSIFIER)]
     confidence = 1 - config.alpha
     with at_hand() as models:
         images, source = _draws(loaded, models, index)(sentence, n)
@@ -476,7 +477,7 @@ def check_question(run: C2BRun, question: QuestionConfig) -> None:
         raise ConfigError("run", LABELLED)
     class_of(question.sentence, run.config.classes, question.target_class)
     if question.classifier is not None:
-        one_of(run, question.classifier, "--classifier")
+        one_of(run, question.classifier, Argument.CLASSIFIER)
 
 
 def answer_question(

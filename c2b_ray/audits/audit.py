@@ -28,12 +28,13 @@ from pydantic import BaseModel
 
 from c2b_ray.audits import gate as gates
 from c2b_ray.config.named import Names, names_by_field
-from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.errors import Argument, ConfigError, nearest
 from c2b_ray.storage.manifest import Manifest
 from c2b_ray.storage.run import Run
 
 if TYPE_CHECKING:
     from c2b_ray.audits.kit.events import Listener
+    from c2b_ray.config.reading import ConfigFile
 
 ENTRY_POINTS = "c2b_ray.audits"
 AUDITS: Mapping[str, str] = MappingProxyType(
@@ -121,7 +122,8 @@ class Audit:
     What it is:
       `name`: in manifests, requests and commands: lower-case words with hyphens between them. `question`: what it
       answers, a sentence for pages. `about`: what its command does, for the command's help. `config`: the pydantic
-      model of its file; fields that name models or files have the types of `config.named`.
+      model of its file; fields that name models or files have the types of `config.named`. `config_reader`: the
+      `config.reading.ConfigFile` of its file, where that says more than the model.
       `run`: (config, out, via, listener, placement) → the run; `config` is a file's path, a mapping of its fields or an
       object of the model, `out` the run's directory, or None for the default. The same call again resumes it.
       `options`: texts that it takes besides, by name.
@@ -180,6 +182,7 @@ class Audit:
     form: tuple[FormField, ...] = ()
     options: tuple[Option, ...] = ()
     command_name: str = ""
+    config_reader: str = ""
 
     def __post_init__(self) -> None:
         if _NAME.fullmatch(self.name) is None:
@@ -198,6 +201,16 @@ class Audit:
     def config_class(self) -> type[BaseModel]:
         loaded: type[BaseModel] = resolve_name(self.config)
         return loaded
+
+    @property
+    def config_file(self) -> ConfigFile[Any]:
+        """What reads its file."""
+        from c2b_ray.config.reading import ConfigFile  # with all models of configs, which most commands do not need
+
+        reader: ConfigFile[Any] = (
+            resolve_name(self.config_reader) if self.config_reader else ConfigFile(self.config_class, self.command)
+        )
+        return reader
 
     @property
     def manifest(self) -> type[Manifest]:
@@ -289,7 +302,7 @@ class Audit:
         """Exports a run. Raises ConfigError if the audit has no such format."""
         if form not in self.export_names:
             raise ConfigError(
-                "--format", f"{form!r} is not a format of {self.name} runs; {nearest(form, self.export_names)}"
+                Argument.FORMAT, f"{form!r} is not a format of {self.name} runs; {nearest(form, self.export_names)}"
             )
         function = resolve_name(self.exports[form]) if self.exports else self._default.EXPORTS[form]
         data: bytes = function(run, classifier)
@@ -305,16 +318,17 @@ class Audit:
     ) -> list[gates.Check]:
         """Checks gates on the findings of a run. Raises ConfigError if the audit has none."""
         if not self.findings:
-            raise ConfigError("RUN", f"{run.path} is a run of {self.command}, which has no gates")
+            raise ConfigError(Argument.RUN, f"{run.path} is a run of {self.command}, which has no gates")
         return gates.check(fail_on, self.findings_of(run, classifier), allow_unchecked)
 
     def comparison(self, a: Run, b: Run, classifier_a: str | None, classifier_b: str | None) -> Any:
         """Compares two runs. Raises ConfigError if such runs cannot be compared, or are of different audits."""
         if not self.is_compared:
-            raise ConfigError("A", f"{a.path} is a run of {self.command}, and such runs cannot be compared")
+            raise ConfigError(Argument.A, f"{a.path} is a run of {self.command}, and such runs cannot be compared")
         if b.kind.name != self.name:
             raise ConfigError(
-                "B", f"{b.path} is a run of {b.kind.command}, {a.path} one of {self.command}: name two of one kind"
+                Argument.B,
+                f"{b.path} is a run of {b.kind.command}, {a.path} one of {self.command}: name two of one kind",
             )
         compare = resolve_name(self.compare) if self.compare else self._default.compare
         return compare(a, b, classifier_a, classifier_b)

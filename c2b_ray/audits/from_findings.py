@@ -18,9 +18,7 @@ from c2b_ray.audits.audit import Audit, audit_of
 from c2b_ray.audits.gate import GateCell
 from c2b_ray.audits.kit.comparison import Comparison, compared, compared_names, decide, differing, importance, refuse
 from c2b_ray.audits.kit.models import one_of
-from c2b_ray.config.reading import ConfigFile
-from c2b_ray.config.strict import StrictModel
-from c2b_ray.errors import RunError
+from c2b_ray.errors import Argument, RunError
 from c2b_ray.report import words
 from c2b_ray.report.comparison import Heading, Pages, difference_texts
 from c2b_ray.report.export import about, csv_of, exported, json_of, parquet_of
@@ -200,7 +198,7 @@ def json(run: Run, classifier: str | None = None) -> bytes:
 
 def _exported(run: Run, classifier: str | None) -> pa.Table:
     """Returns the findings of a classifier, or all (None). Raises ConfigError for one that has no finding."""
-    named = None if classifier is None else one_of(_classifiers_of(run), classifier, "--classifier", run.path)
+    named = None if classifier is None else one_of(_classifiers_of(run), classifier, Argument.CLASSIFIER, run.path)
     return exported(table_of(findings_of(run, named)))
 
 
@@ -311,7 +309,6 @@ PAGES = Pages(
 
 def estimate(audit: Audit, file: str) -> Summary:
     """Returns the most images that models answer about in a run of this file."""
-    reader: ConfigFile[StrictModel] = ConfigFile(audit.config_class, audit.command)  # type: ignore[arg-type]
-    images = audit.images_at_most(reader.read(file).model_dump())
+    images = audit.images_at_most(audit.config_file.read(file).model_dump())
     line = "The file does not say how many images." if images is None else f"At most {words.plural(images, 'image')}."
     return Summary("", [], [], [], [line], to_json={"images_at_most": images})

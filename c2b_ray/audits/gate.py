@@ -36,16 +36,16 @@ import re
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from numbers import Real
 from typing import Any, Literal
 
-from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.errors import Argument, ConfigError, Remedy, Surface, naming, nearest
 from c2b_ray.names import folded
 from c2b_ray.report.redact import clean, names_of
 
-OPTION = "--fail-on"
+OPTION = Argument.FAIL_ON.named("terminal")
 WORDS = {
     "worse": "change",
     "better": "change",
@@ -61,7 +61,7 @@ WORDS = {
 EITHER = "undetermined"
 ALL_CLASSES = "all classes"
 EVERY_CELL = "every cell"
-ALLOW = "--allow-undetermined"
+ALLOW = Argument.ALLOW_UNDETERMINED.named("terminal")
 ALLOW_BEFORE = "--allow-unchecked"  # its name in earlier releases, which pipelines have
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -97,7 +97,8 @@ class GateCell:
 
 @dataclass(frozen=True)
 class Check:
-    """One gate on one cell. `message`: the result; `evidence`: the cell's numbers."""
+    """One gate on one cell. `message`: the result; `evidence`: the cell's numbers. `remedy`: how its message ends,
+    where that depends on where it is read."""
 
     gate: str
     classifier: str
@@ -105,6 +106,17 @@ class Check:
     outcome: Literal["passed", "failed", "skipped"]
     message: str
     evidence: str
+    remedy: Remedy | None = None
+
+    def worded(self, surface: Surface) -> Check:
+        """Returns the check with its message as it is read there."""
+        if self.remedy is None:
+            return self
+        message = self.message.removesuffix(self.remedy.terminal) + self.remedy.worded(surface)
+        return replace(self, message=message, remedy=None)
+
+    def to_json(self) -> dict[str, str]:
+        return {name: value for name, value in vars(self).items() if name != "remedy"}
 
 
 @dataclass(frozen=True)
@@ -158,11 +170,17 @@ def check(gates: Sequence[str], cells: Sequence[GateCell], allow_unchecked: bool
         if not allow_unchecked and all(one.outcome == "skipped" for one in of_gate):
             reason = Counter(one.message for one in of_gate).most_common(1)
             why = f" ({reason[0][0]})" if reason else ""
-            message = f"none of {len(of_gate)} cells could be checked{why}; {ALLOW} lets that pass"
-            checks.append(Check(gate.text, of_gate[0].classifier if of_gate else "", EVERY_CELL, "failed", message, ""))
+            message = f"none of {len(of_gate)} cells could be checked{why}"
+            remedy = naming("", Argument.ALLOW_UNDETERMINED, after=" lets that pass")
+            checks.append(_of_every_cell(gate, of_gate, f"{message}; ", remedy))
         elif not allow_unchecked and (message := _undecided(gate, _chosen(gate, cells), of_gate)):
-            checks.append(Check(gate.text, of_gate[0].classifier, EVERY_CELL, "failed", message, ""))
+            checks.append(_of_every_cell(gate, of_gate, message, naming("or ", Argument.ALLOW_UNDETERMINED)))
     return checks
+
+
+def _of_every_cell(gate: _Gate, checks: Sequence[Check], message: str, remedy: Remedy) -> Check:
+    classifier = checks[0].classifier if checks else ""
+    return Check(gate.text, classifier, EVERY_CELL, "failed", f"{message}{remedy.terminal}", "", remedy)
 
 
 def _undecided(gate: _Gate, cells: Sequence[GateCell], checks: Sequence[Check]) -> str:
@@ -178,7 +196,7 @@ def _undecided(gate: _Gate, cells: Sequence[GateCell], checks: Sequence[Check]) 
         if needed
         else "more images may help"
     )
-    return f"none of {len(checks)} cells is decided: all that could be checked are undetermined; {how}, or {ALLOW}"
+    return f"none of {len(checks)} cells is decided: all that could be checked are undetermined; {how}, "
 
 
 def failed(checks: Iterable[Check]) -> bool:
@@ -195,7 +213,9 @@ def _parsed(text: str, cells: Sequence[GateCell]) -> _Gate:
     measures = _measures(cells)
     measure, sign, sized = match["measure"], match["sign"], bool(match["bar"])
     if measure not in measures:
-        raise ConfigError(OPTION, f"{text!r}: there is no measure {measure!r} here; {nearest(measure, measures)}")
+        raise ConfigError(
+            Argument.FAIL_ON, f"{text!r}: there is no measure {measure!r} here; {nearest(measure, measures)}"
+        )
     bound = _number(text, match["number"])
     compare = OPERATORS[sign]
     return _Gate(text, cell, measure, lambda value: compare(abs(value) if sized else value, bound))
@@ -219,18 +239,20 @@ def _column(text: str, word: str, columns: set[str], cells: Sequence[GateCell]) 
     column = WORDS.get(word)
     if column is None:
         known = {*WORDS, EITHER, "phi<-0.2", "phi>0.2"}
-        raise ConfigError(OPTION, f"{text!r}: {word!r} is neither a word nor a comparison; {nearest(word, known)}")
+        raise ConfigError(
+            Argument.FAIL_ON, f"{text!r}: {word!r} is neither a word nor a comparison; {nearest(word, known)}"
+        )
     if column in columns:
         return column
     if column == "change":
-        raise ConfigError(OPTION, f"{text!r}: {word!r} is a change between two runs: use c2b compare")
+        raise ConfigError(Argument.FAIL_ON, f"{text!r}: {word!r} is a change between two runs: use c2b compare")
     if "change" in columns:
-        raise ConfigError(OPTION, f"{text!r}: {word!r} is a verdict on one: use c2b gate")
+        raise ConfigError(Argument.FAIL_ON, f"{text!r}: {word!r} is a verdict on one: use c2b gate")
     words = [name for name, of in WORDS.items() if of in columns]
     known = _measures(cells)
     measures = [f"{name}>0.1" for name in EVIDENCE if name in known]
     raise ConfigError(
-        OPTION, f"{text!r}: this run has no cell with {word!r}; it has {', '.join([*words, *measures[:3]])}"
+        Argument.FAIL_ON, f"{text!r}: this run has no cell with {word!r}; it has {', '.join([*words, *measures[:3]])}"
     )
 
 
@@ -240,7 +262,7 @@ def _number(text: str, digits: str) -> float:
     except ValueError:
         bound = math.nan
     if not math.isfinite(bound):
-        raise ConfigError(OPTION, f"{text!r}: {digits!r} is not a number")
+        raise ConfigError(Argument.FAIL_ON, f"{text!r}: {digits!r} is not a number")
     return bound
 
 
@@ -256,7 +278,7 @@ def _chosen(gate: _Gate, cells: Sequence[GateCell]) -> list[GateCell]:
         chosen = [cell for cell in cells if fnmatchcase(_form(cell.name), pattern)]
     if not chosen:
         names = nearest(gate.cell, {cell.name for cell in cells})
-        raise ConfigError(OPTION, f"{gate.text!r}: the run has no cell {gate.cell!r}; {names}")
+        raise ConfigError(Argument.FAIL_ON, f"{gate.text!r}: the run has no cell {gate.cell!r}; {names}")
     return chosen
 
 

@@ -11,7 +11,7 @@ from pkgutil import resolve_name
 from types import MappingProxyType
 
 from c2b_ray.audits.audit import audit_of
-from c2b_ray.errors import ConfigError, RunError, nearest
+from c2b_ray.errors import Argument, ConfigError, RunError, nearest
 from c2b_ray.report.formats import coco, fiftyone, huggingface, label_studio
 from c2b_ray.report.formats.folder import Folder, destination
 from c2b_ray.report.formats.images import Counted, RunImages, images_csv
@@ -33,7 +33,7 @@ def run_images(run: str | Path | Run, classifier: str | None = None) -> RunImage
     loaded = run if isinstance(run, Run) else load_run(run)
     declared = audit_of(loaded).images
     if not declared:
-        raise ConfigError("RUN", f"{loaded.path} is a run of {loaded.kind.command}, which holds no images")
+        raise ConfigError(Argument.RUN, f"{loaded.path} is a run of {loaded.kind.command}, which holds no images")
     images: RunImages = resolve_name(declared)(loaded, classifier)
     return images
 
@@ -46,7 +46,7 @@ def export_images(run: str | Path | Run, form: str, out: str | Path, classifier:
     files, or the run no image.
     """
     if form not in FORMATS:
-        raise ConfigError("--format", f"there is no format {form!r}; {nearest(form, FORMATS)}")
+        raise ConfigError(Argument.FORMAT, f"there is no format {form!r}; {nearest(form, FORMATS)}")
     loaded = run if isinstance(run, Run) else load_run(run)
     images = run_images(loaded, classifier)
     identity = {"run": loaded.manifest["run_id"], "format": form, "classifier": classifier, "version": 1}

@@ -16,7 +16,7 @@ from c2b_ray.errors import ConfigError
 from c2b_ray.storage.run import Run
 
 if TYPE_CHECKING:
-    from c2b_ray.audits.c2b.from_images import Choices
+    from c2b_ray.audits.c2b.from_images import DraftedAudit
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Via = Annotated[
@@ -81,17 +81,8 @@ def audit(
             "name an audit file, or a folder of labelled images with --classifier; c2b audit --print-schema shows what "
             "a file holds, and c2b init writes one",
         )
-    from c2b_ray.audits.c2b.from_images import Choices, are_images
-
-    choices = Choices(task, image_column, class_column, root)
-    if are_images(source):
-        file = audit_file(source, classifier, choices, out)
-    elif classifier or choices != Choices():
-        raise ConfigError(
-            "", f"{source} is an audit file, which says itself what --classifier and the other options are for; edit it"
-        )
-    else:
-        file = source
+    drafted = drafted_audit(source, classifier, (task, image_column, class_column, root))
+    file = source if drafted is None else _written(drafted, source, out)
     if dry_run:
         show.estimate(audit_named("c2b").estimate_of(file, via), as_json)
         if not as_json:
@@ -108,19 +99,37 @@ def audit(
     log_run(run, logs)
 
 
-def audit_file(images: str, classifier: Sequence[str] | None, choices: Choices, out: str | None) -> str:
-    """Writes the audit file of labelled images, says on standard error what was found, and returns its path."""
-    from c2b_ray.audits.c2b.audit import RUNS
-    from c2b_ray.audits.c2b.from_images import drafted, place_of, written
+def drafted_audit(
+    source: str, classifier: Sequence[str] | None, choices: tuple[str | None, str | None, str | None, str | None]
+) -> DraftedAudit | None:
+    """Returns the audit of labelled images, and says on standard error what was found; None where `source` is an audit
+    file. `choices`: --task, --image-column, --class-column and --root."""
+    from c2b_ray.audits.c2b.from_images import Choices, are_images, drafted
 
+    if not are_images(source):
+        if classifier or any(one is not None for one in choices):
+            raise ConfigError(
+                "",
+                f"{source} is an audit file, which says itself what --classifier and the other options are for; edit "
+                "it",
+            )
+        return None
     if not classifier:
-        raise ConfigError("--classifier", f"{images} holds images: name what answers them, such as onnx:net.onnx")
-    draft = drafted(images, classifier, choices)
-    file = written(draft, place_of(images, out, RUNS))
+        raise ConfigError("--classifier", f"{source} holds images: name what answers them, such as onnx:net.onnx")
+    draft = drafted(source, classifier, Choices(*choices))
     for text in draft.said:
         show.note(text)
     for text in draft.warnings:
         show.note(f"warning: {text}")
+    return draft
+
+
+def _written(draft: DraftedAudit, images: str, out: str | None) -> str:
+    """Writes the audit file beside the run and returns its path."""
+    from c2b_ray.audits.c2b.audit import RUNS
+    from c2b_ray.audits.c2b.from_images import place_of, written
+
+    file = written(draft, place_of(images, out, RUNS))
     show.note(f"audit file: {file}")
     return file
 

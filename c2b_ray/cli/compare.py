@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -68,7 +67,7 @@ def compare(
     page = comparison.write(out) if out else None
     _write_junit(junit_file, "c2b compare", checks, comparison.properties())
     if as_json:
-        gate_results = {"page": page, "failed": failed(checks), "gates": [asdict(check) for check in checks]}
+        gate_results = {"page": page, "failed": failed(checks), "gates": [check.to_json() for check in checks]}
         show.print_json({**comparison.to_json(), **gate_results})
     else:
         _print(comparison, page)
@@ -97,7 +96,7 @@ def gate(
     checks = check(loaded, fail_on, classifier, allow_unchecked)
     _write_junit(junit_file, "c2b gate", checks, {"run": run})
     if as_json:
-        show.print_json({"run": run, "failed": failed(checks), "gates": [asdict(c) for c in checks]})
+        show.print_json({"run": run, "failed": failed(checks), "gates": [c.to_json() for c in checks]})
     else:
         _print_checks(checks)
     log_run(loaded, logs, checks)

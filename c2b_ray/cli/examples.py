@@ -50,7 +50,7 @@ EXAMPLES = {
     "world latent classifier": "--target x --biased colour --skew 0.8 --out classifier",
     "world latent labels": "known=world:latent-sprites-known --out labels.parquet",
     "serve": "laptop",
-    "remote audit": "audit.yaml",
+    "remote audit": "photos/ --classifier onnx:net.onnx",
     "remote failures": "failures.yaml",
     "remote dataset": "dataset.yaml",
     "remote prompts": "prompts.yaml",

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
@@ -16,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     Progress,
     ProgressColumn,
     SpinnerColumn,
@@ -23,6 +26,7 @@ from rich.progress import (
     TaskID,
     TextColumn,
     TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 from rich.text import Text
 from typer.core import TyperGroup
@@ -54,6 +58,37 @@ class ProgressDisplay(Protocol):
 def shown() -> ProgressDisplay:
     console = Console(stderr=True)
     return Bars(console) if console.is_terminal else Lines()
+
+
+@contextmanager
+def sending() -> Iterator[Callable[[str, int, int], None]]:
+    """Yields what shows how far an upload is, once it takes longer than a moment: a bar on a terminal, else lines."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _SentLines()
+        return
+    with Progress(TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+                  TimeRemainingColumn(), console=console) as bars:  # fmt: skip
+        tasks: dict[str, TaskID] = {}
+
+        def told(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield told
+
+
+class _SentLines:
+    """Prints a line every few seconds."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if time.monotonic() - self._last >= EVERY_S:
+            self._last = time.monotonic()
+            print(f"{what}: {words.count(done)} of {words.count(total)}", file=sys.stderr, flush=True)
 
 
 class _Done(ProgressColumn):

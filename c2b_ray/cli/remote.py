@@ -1,4 +1,4 @@
-"""`c2b remote`: runs the local commands on a shared endpoint. It loads no model and no Ray.
+"""`c2b remote`: runs the local commands on a shared endpoint. It loads no Ray, and no model but to read its labels.
 
 The endpoint's URL is in C2B_ENDPOINT; the key is in C2B_KEY, or in the file that C2B_KEY_FILE names. Neither is an
 option, since other users of the machine can see command lines.
@@ -14,6 +14,8 @@ import typer
 
 from c2b_ray.audits.audit import QUESTION, audits, names
 from c2b_ray.cli import show
+from c2b_ray.cli.audit import ClassColumn, ClassifierOption, ImageColumn, RootOption, TaskOption, drafted_audit
+from c2b_ray.cli.progress import sending
 from c2b_ray.cli.remote_judging import JOB, NAME, Json, app_of_judging, connected
 from c2b_ray.errors import ConfigError
 from c2b_ray.report import words
@@ -36,8 +38,37 @@ Once = Annotated[
     ),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--estimate", "--dry-run", help="Check the file at the endpoint, estimate the cost, and stop.")
+    bool,
+    typer.Option(
+        "--estimate",
+        "--dry-run",
+        help="Upload what the file names, check it at the endpoint, estimate the cost, and stop.",
+    ),
 ]
+
+
+def audit_images(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="AUDIT.yaml|IMAGES",
+            help="An audit file, as for c2b audit; or labelled images, with --classifier. What the file names on this "
+            "machine is uploaded.",
+        ),
+    ],
+    classifier: ClassifierOption = None,
+    task: TaskOption = None,
+    image_column: ImageColumn = None,
+    class_column: ClassColumn = None,
+    root: RootOption = None,
+    name: NAME = None,
+    wait: Wait = True,
+    once: Once = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    drafted = drafted_audit(source, classifier, (task, image_column, class_column, root))
+    _submit("c2b", source if drafted is None else drafted.fields, (name, once), (wait, dry_run, as_json))
 
 
 def _submit_of(kind: str) -> Callable[..., None]:
@@ -55,9 +86,10 @@ def _submit_of(kind: str) -> Callable[..., None]:
 
 
 for _kind, _audit in audits().items():
-    app.command(_audit.command.split()[1], help=f"Submit a file of {_audit.command}, and wait for the job.")(
-        _submit_of(_kind)
-    )
+    app.command(
+        _audit.command.split()[1],
+        help=f"Submit a file of {_audit.command} with the files that it names, and wait for the job.",
+    )(audit_images if _kind == "c2b" else _submit_of(_kind))
 
 
 @app.command()
@@ -156,15 +188,17 @@ def upload(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A model, an image, an archive of images, a table.")],
     kind: Annotated[
         str | None,
-        typer.Option(help="onnx, safetensors, image, images or table. Default: what the file's name ends with says."),
+        typer.Option(
+            help="onnx, safetensors, image, images, table, csv or text. Default: what the file's name ends with says."
+        ),
     ] = None,
     name: NAME = None,
     as_json: Json = False,
 ) -> None:
     """Upload a file and print the spec that names it in a config."""
     known = kind or _kind_of(file)
-    with connected() as endpoint:
-        kept = endpoint.upload(file, known, name)
+    with connected() as endpoint, sending() as told:
+        kept = endpoint.upload(file, known, name, told)
     if as_json:
         show.print_json(kept)
     else:
@@ -175,6 +209,9 @@ _KIND_OF_SUFFIX = {
     ".onnx": "onnx",
     ".safetensors": "safetensors",
     ".parquet": "table",
+    ".pq": "table",
+    ".csv": "csv",
+    ".txt": "text",
     **dict.fromkeys((".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz"), "images"),
     **dict.fromkeys(IMAGES, "image"),
 }
@@ -186,19 +223,23 @@ def _kind_of(file: str) -> str:
     if kind is None:
         raise ConfigError(
             "--kind",
-            f"{file}: its name does not say what it is; end it in .onnx, .safetensors, .parquet, .zip or .tar or as an "
-            "image, or write --kind onnx, safetensors, table, images or image",
+            f"{file}: its name does not say what it is; end it in .onnx, .safetensors, .parquet, .csv, .txt, .zip or "
+            ".tar or as an image, or write --kind onnx, safetensors, table, csv, text, images or image",
         )
     return kind
 
 
-def _submit(kind: str, file: str, naming: tuple[str | None, str | None], how: tuple[bool, bool, bool]) -> None:
+def _submit(
+    kind: str, config: str | dict[str, Any], naming: tuple[str | None, str | None], how: tuple[bool, bool, bool]
+) -> None:
     (name, once), (waits, dry_run, as_json) = naming, how
     with connected() as endpoint:
+        with sending() as told:
+            fields = endpoint.upload_files(kind, config, told, show.note)
         if dry_run:
-            show.print_json(endpoint.check(kind, file))
+            show.print_json(endpoint.check(kind, fields))
             return
-        job = endpoint.submit(kind, file, name, once)
+        job = endpoint.submit(kind, fields, name, once)
         if not waits:
             _show(job, as_json)
             return

@@ -160,8 +160,8 @@ def export(
     Unknown values are empty. c2b_ray/tables/c2b.py documents every column.
 
     `failures` is CSV with a row for each image that a classifier got wrong in a cell: key, truth (the class that the
-    image was drawn for), answer (the predicted class), cell (attribute/value), attribute, bias_class, classifier,
-    label (the classifier's label), label_probability, image_id.
+    image was drawn for), answer (the predicted class), cell (attribute/value), attribute, bias_class (the value),
+    classifier, label (the classifier's label), label_probability, image_id.
 
     `label-errors` is CSV with a row for each image whose label may be wrong, of an audit with `label_errors`: key,
     label, answer, confidence, label_probability, and the shares of its neighbours that are labelled as either.

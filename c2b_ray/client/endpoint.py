@@ -8,16 +8,31 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 from urllib.parse import quote
 
 import httpx
 
-from c2b_ray.client.http import PATIENCE_SECONDS, BusyError, Http, NotNowError, UnreachableError
+from c2b_ray.audits.audit import audits
+from c2b_ray.client.http import (
+    PATIENCE_SECONDS,
+    BusyError,
+    Http,
+    NotAllowedError,
+    NotNowError,
+    NotThereError,
+    UnreachableError,
+)
 from c2b_ray.errors import ConfigError, SourceError
+from c2b_ray.report import words
 from c2b_ray.storage.manifest import read_yaml
+
+if TYPE_CHECKING:
+    from c2b_ray.client.local_files import LocalFile
+    from c2b_ray.client.packing import Progress
 
 ENDED = ("finished", "failed", "cancelled")
 CHUNK = 1 << 20
@@ -25,6 +40,10 @@ STEADY_SECONDS = 30.0
 """A stream that lasted so long was answered: what broke it off later, such as a proxy's limit, is a first failure."""
 Format = Literal["json", "csv", "parquet"]
 OnEvent = Callable[["Event"], None]
+
+
+def nobody(what: str, done: int, total: int) -> None:
+    """Is told of progress and shows none."""
 
 
 @dataclass(frozen=True)
@@ -181,23 +200,110 @@ class Endpoint:
             raise NotNowError(f"the question is {ended['state']}: {(ended['failure'] or {}).get('detail', '')}")
         return self._http.json("GET", f"{_job(job['id'])}/answer")
 
-    def upload(self, path: str | Path, kind: str, name: str | None = None) -> dict[str, Any]:
-        """Uploads a file and returns its entry. A config refers to the upload by the entry's `spec`."""
-        file = Path(path)
+    def upload_files(
+        self,
+        kind: str,
+        config: Mapping[str, Any] | str | Path,
+        told: Progress = nobody,
+        say: Callable[[str], None] | None = None,
+    ) -> dict[str, Any]:
+        """Uploads the files of this machine that a config names; returns its fields, with uploads in their place, for
+        `submit` and `check`. What the endpoint has already is not sent again, and what broke off goes on.
+
+        `config`: the path of a YAML file, which relative paths are relative to, or its fields. `told`: is told of the
+        progress, as `packing.Progress`; `say`: what is sent, and how much of what may be sent. Raises ConfigError for a
+        file that is missing, too large, or of a kind that no endpoint takes; nothing was sent then.
+        """
+        from c2b_ray.client.local_files import LocalConfig  # with Arrow, which other requests do not need
+
+        audit = audits().get(kind)
+        if audit is None:  # a kind of the endpoint's that this release does not know
+            return fields_of(config)
+        if isinstance(config, str | Path):
+            local = LocalConfig(audit, audit.config_file.fields(config), Path(config).parent.absolute())
+        else:
+            local = LocalConfig(audit, config, Path.cwd())
+        if local.files:
+            for line in _within_limits(local.files, self.catalog().get("uploads")):
+                if say is not None:
+                    say(line)
+        return local.with_uploads(partial(self._sent, told=told))
+
+    def _sent(self, file: LocalFile, told: Progress) -> str:
+        """Uploads a file of a config and returns how the config names it; without the scheme, which it has already."""
+        with file.as_sent(told) as path:
+            entry = self.upload(path, file.kind, Path(file.path).name, told)
+        return f"upload:{entry['sha256']}"
+
+    def upload(self, path: str | Path, kind: str, name: str | None = None, told: Progress = nobody) -> dict[str, Any]:
+        """Uploads a file and returns its entry. A config refers to the upload by the entry's `spec`.
+
+        The same file is sent once. A large one is sent in parts: after an interruption the same call sends the rest.
+        Raises SourceError for a file that cannot be read, or that there is no room for.
+        `told`: is told of the progress, as `packing.Progress`.
+        """
+        file, shown = Path(path), name or Path(path).name
         try:
             with file.open("rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            headers = {
-                "X-Upload-Kind": kind,
-                "X-Upload-Name": quote(name or file.name),
+                digest, size = hashlib.file_digest(stream, "sha256").hexdigest(), file.stat().st_size
+            if (entry := self._uploaded(digest)) is not None and entry["kind"] == kind:
+                told(shown, size, size)
+                return entry
+            self._check_room(path, size)
+            headers = {"X-Upload-Kind": kind, "X-Upload-Name": quote(shown)}
+            part_bytes = (self.catalog().get("uploads") or {}).get("part_bytes")
+            if part_bytes is not None and size > part_bytes:
+                return self._in_parts(file, digest, part_bytes, headers, partial(told, shown))
+            headers |= {
                 "X-Upload-SHA256": digest,
                 "Content-Type": "application/octet-stream",
-                "Content-Length": str(file.stat().st_size),
+                "Content-Length": str(size),
             }
             with file.open("rb") as stream:
-                return self._object("POST", "/v1/uploads", content=_Chunks(stream), headers=headers)
+                content = _Chunks(stream, partial(told, shown), size)
+                return self._object("POST", "/v1/uploads", content=content, headers=headers, again=True)
         except OSError as error:
             raise SourceError(f"{path}: cannot be read: {error.strerror or error}", location=str(path)) from error
+
+    def _check_room(self, path: str | Path, size: int) -> None:
+        """Raises SourceError for a file that the tenant's storage has no room for, before any of it is sent."""
+        try:
+            storage = self.quotas()["storage_bytes"]
+        except NotAllowedError:  # the key may not read; the endpoint will say it
+            return
+        if size > storage["limit"] - storage["used"]:
+            raise SourceError(
+                f"{path} has {words.size(size)}, and of the {words.size(storage['limit'])} that the tenant may store "
+                f"{words.size(storage['used'])} are used; delete uploads or jobs (c2b remote cancel JOB --purge)",
+                location=str(path),
+            )
+
+    def _uploaded(self, digest: str) -> dict[str, Any] | None:
+        """Returns the entry of an upload; None where there is none, or the key may not read."""
+        try:
+            return self._object("GET", f"/v1/uploads/{digest}")
+        except (NotThereError, NotAllowedError):
+            return None
+
+    def _in_parts(
+        self, file: Path, digest: str, part_bytes: int, headers: Mapping[str, str], told: Callable[[int, int], None]
+    ) -> dict[str, Any]:
+        """Sends the parts of a file that the endpoint does not have, and returns the upload's entry."""
+        path, size = f"/v1/uploads/{digest}", file.stat().st_size
+        try:
+            there = {one["number"]: one["bytes"] for one in self._object("GET", f"{path}/parts")["parts"]}
+        except (NotThereError, NotAllowedError):
+            there = {}
+        with file.open("rb") as stream:
+            for number, start in enumerate(range(0, size, part_bytes)):
+                length = min(part_bytes, size - start)
+                if there.get(number) != length:
+                    stream.seek(start)
+                    data = stream.read(length)
+                    of_part = {"X-Part-SHA256": hashlib.sha256(data).hexdigest()}
+                    self._http.send("PUT", f"{path}/parts/{number}", content=data, headers=of_part, again=True)
+                told(start + length, size)
+        return self._object("POST", path, headers=headers, again=True)
 
     def catalog(self) -> dict[str, Any]:
         return self._object("GET", "/v1/catalog")
@@ -234,6 +340,25 @@ def fields_of(config: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     return fields
 
 
+def _within_limits(files: Sequence[LocalFile], limits: Mapping[str, Any] | None) -> list[str]:
+    """Returns a line for each file: how large it is, of how much. Raises ConfigError for one that is too large.
+
+    `limits`: of an endpoint; None of one that does not say them.
+    """
+    lines = []
+    for file in files:
+        size, most = file.size(), limits["bytes"] if limits else None
+        if most is not None and size > most:
+            raise ConfigError(
+                file.field,
+                f"{file.path} has {words.size(size)}, and an upload may have {words.size(most)}; name fewer images, or "
+                "ask the endpoint's operator for more (`policy.upload_bytes`)",
+            )
+        of = f" of the {words.size(most)} that an upload may have" if most else ""
+        lines.append(f"{file.path}: {words.size(size)}{of}")
+    return lines
+
+
 def _job(job_id: str) -> str:
     return f"/v1/audits/{quote(job_id, safe='')}"
 
@@ -246,13 +371,16 @@ def _gates(fail_on: Sequence[str], classifier: str | None, allow_unchecked: bool
 class _Chunks:
     """The bytes of a file. Each iteration starts at the beginning, because a request may be sent again."""
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: BinaryIO, told: Callable[[int, int], None], size: int) -> None:
+        self._stream, self._told, self._size = stream, told, size
 
     def __iter__(self) -> Iterator[bytes]:
         self._stream.seek(0)
+        sent = 0
         while part := self._stream.read(CHUNK):
             yield part
+            sent += len(part)
+            self._told(sent, self._size)
 
 
 def _parsed(lines: Iterator[str]) -> Iterator[Event | None]:

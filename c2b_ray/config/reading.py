@@ -68,6 +68,11 @@ class ConfigFile(Generic[Config]):
         fields = self.completed(self.worded(self._fields(source)), Path(source))
         return self._located(self._validated({**fields, **instead}, str(source)), Path(source).parent)
 
+    def fields(self, source: str | Path) -> dict[str, Any]:
+        """Returns the fields of a YAML file as they are written, in this kind's own words, and with the texts that it
+        names instead of holding them. They are not checked, and paths stay relative to the file."""
+        return self.completed(self.worded(self._fields(source)), Path(source))
+
     def _fields(self, file: str | Path) -> dict[str, Any]:
         schema = f"{self.command} --print-schema shows what the file holds"
         try:
@@ -94,9 +99,12 @@ class ConfigFile(Generic[Config]):
         config = replaced_texts(config, lambda names, text: located_text(names, text, base))
         label_map = getattr(config, "label_map", None)
         if isinstance(label_map, str):
-            classes = getattr(config, self.classes) or [] if self.classes else []
-            return config.model_copy(update={"label_map": read_label_map(label_map, classes)})
+            return config.model_copy(update={"label_map": self.label_map(label_map, config)})
         return config
+
+    def label_map(self, path: str, config: Config) -> dict[str, list[int | str]]:
+        """Returns the label map in a file, cut to the classes of the config."""
+        return read_label_map(path, getattr(config, self.classes) or [] if self.classes else [])
 
 
 def _kind(data: object) -> str:
@@ -130,11 +138,11 @@ def refuse_keys_within(value: object, file: str | None, field: str = "", depth: 
             refuse_keys_within(item, file, f"{field}.{name}" if field else str(name), depth + 1)
 
 
-_AUDIT = ConfigFile(AuditConfig, "c2b audit", classes="classes", worded=audit_words)
+AUDIT_FILE = ConfigFile(AuditConfig, "c2b audit", classes="classes", worded=audit_words)
 
 
 def read_audit(source: FileOrFields | AuditConfig, classifier: str | dict[str, str] | None = None) -> AuditConfig:
     """Returns a complete audit, its defaults filled in, as `ConfigFile.read` does. A complete config is returned
     unchanged."""
     file = None if isinstance(source, AuditConfig | dict) else str(source)
-    return with_defaults(_AUDIT.read(source, classifier), file)
+    return with_defaults(AUDIT_FILE.read(source, classifier), file)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.errors import Argument, ConfigError, nearest
 from c2b_ray.report.redact import clean, clean_setting, cleaned, distinct_names
 from c2b_ray.storage.run import Run
 from c2b_ray.text import cell, finite, visible, visible_json
@@ -60,7 +60,9 @@ def of_classifier(table: pa.Table, classifier: str | None, known: Iterable[str |
         return table
     names = {name for name in (*known, *table["classifier"].to_pylist()) if name}
     if classifier not in names:
-        raise ConfigError("--classifier", f"the run has no classifier {classifier!r}; {nearest(classifier, names)}")
+        raise ConfigError(
+            Argument.CLASSIFIER, f"the run has no classifier {classifier!r}; {nearest(classifier, names)}"
+        )
     return only(table, classifier)
 
 

@@ -128,6 +128,13 @@ def small_probability(value: float) -> str:
     return f"<{THIN}0.001" if value < 0.001 else f"{value:.3f}"
 
 
+def size(bytes_: float) -> str:
+    """Returns bytes with three digits, such as 20 GiB."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    power = next((power for power in range(len(units)) if bytes_ / 1024**power < 999.5), len(units) - 1)
+    return f"{bytes_ / 1024**power:.3g} {units[power]}"
+
+
 def decimal(value: float) -> str:
     """Formats a setting such as τ as briefly as possible."""
     return f"{value:g}".replace("-", MINUS)

@@ -259,14 +259,22 @@ _NAMES_TOO = {"labels", "weights", "links"}
 
 def located(spec: str, base: Path) -> str:
     """Returns the spec with each relative path made absolute, relative to `base`."""
+    return with_paths(spec, base, lambda _, path: _absolute(path, base))
+
+
+def with_paths(spec: str, base: Path, change: Callable[[str, str], str]) -> str:
+    """Returns the spec with each path in it replaced by `change(scheme or option, path)`.
+
+    `base`: the folder that tells, of what may be a path or a name, whether it is a file.
+    """
     scheme, colon, rest = spec.partition(":")
     if not colon or scheme in _URLS:
         return spec
     name, mark, query = rest.partition("?")
     if _names_file(scheme, name):
         prefix = LOCAL_DIR if name.startswith(LOCAL_DIR) else ""
-        name = prefix + _absolute(name.removeprefix(prefix), base)
-    options = [_option(option, base) for option in query.split("&")] if mark else []
+        name = prefix + change(scheme, name.removeprefix(prefix))
+    options = [_option(option, base, change) for option in query.split("&")] if mark else []
     return f"{scheme}:{name}{mark}{'&'.join(options)}"
 
 
@@ -306,7 +314,7 @@ def _names_file(scheme: str, name: str) -> bool:
     return scheme in _FILES or name.startswith((LOCAL_DIR, "./", "../"))
 
 
-def _option(option: str, base: Path) -> str:
+def _option(option: str, base: Path, change: Callable[[str, str], str]) -> str:
     key, equals, value = option.partition("=")
     path = unquote_plus(value)
     if key not in _OPTIONS or not path:
@@ -315,7 +323,7 @@ def _option(option: str, base: Path) -> str:
         return option
     if key == "labels" and "," in path and not (base / path).is_file():
         return option
-    return f"{key}{equals}{quote(_absolute(path, base), safe='/:')}"
+    return f"{key}{equals}{quote(change(key, path), safe='/:')}"
 
 
 def _absolute(path: str, base: Path) -> str:

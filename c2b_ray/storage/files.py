@@ -19,7 +19,7 @@ from typing import TypeVar
 import pyarrow as pa
 from pyarrow import fs
 
-from c2b_ray.errors import SourceError, StorageError
+from c2b_ray.errors import SourceError, StorageError, resuming
 from c2b_ray.storage import absent_bucket, refusal, resolve, sealed
 from c2b_ray.storage.s3 import open_input, patiently, removed
 
@@ -53,9 +53,12 @@ _READ = 2**20
 
 T = TypeVar("T")
 
+_FULL = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+}
 _REFUSALS = {
-    errno.ENOSPC: "the disk is full; free some space and run the same command again, it resumes",
-    errno.EDQUOT: "the disk quota is used up; free some space and run the same command again, it resumes",
+    **_FULL,
     errno.EACCES: "no permission to write there; choose another directory or change its rights",
     errno.EPERM: "no permission to write there; choose another directory or change its rights",
     errno.EROFS: "the file system is read-only; choose another directory",
@@ -89,7 +92,8 @@ def refusals(location: str | Path) -> Iterator[None]:
             code = next((c for c in _REFUSALS if f"[errno {c}]" in str(error)), None)
         if code not in _REFUSALS:
             raise
-        raise StorageError(f"{location}: {_REFUSALS[code]}", location=str(location)) from error
+        remedy = resuming("free some space") if code in _FULL else None
+        raise StorageError(f"{location}: {_REFUSALS[code]}", location=str(location), remedy=remedy) from error
 
 
 @contextmanager

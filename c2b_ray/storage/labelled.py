@@ -131,15 +131,33 @@ class LabelledTable:
         """
         if name in self.labels.column_names and name != TARGET:
             return self.labels[name].cast(pa.string())
-        image = self._names[IMAGE]
-        kind = self._rows.schema.field(image).type
-        if name == FOLDER and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        image = self._path_column
+        if name == FOLDER and image:
             paths = (chunk for table in self._rows.each([image]) for chunk in table[image].chunks)
             return pa.chunked_array([_folders(chunk) for chunk in paths], pa.string())
         others = [column for column in self.labels.column_names if column != TARGET]
         if name == FOLDER:
             raise ConfigError(field, f"{self.location} has no paths of images; name the column that has the clusters")
         raise ConfigError(field, f"{self.location} has no column {name!r}; {nearest(name, [*others, FOLDER])}")
+
+    @property
+    def column_names(self) -> Mapping[str, str]:
+        """`image`, `target_class` and `key` → the table's name for it; an empty text for a missing `key`."""
+        return self._names
+
+    @property
+    def has_paths(self) -> bool:
+        """Whether the table has a path of each image, also of those whose bytes it contains."""
+        return bool(self._path_column)
+
+    @property
+    def _path_column(self) -> str:
+        """The column of the images' paths, also of images that the table contains; an empty text where it has none."""
+        image = self._names[IMAGE]
+        kind = self._rows.schema.field(image).type
+        if pa.types.is_struct(kind):
+            return f"{image}.path" if "path" in [part.name for part in kind] else ""
+        return image if pa.types.is_string(kind) or pa.types.is_large_string(kind) else ""
 
     @cached_property
     def left_out(self) -> OmittedRows:
@@ -163,12 +181,7 @@ class LabelledTable:
         return pa.chunked_array(self._some_keys(), pa.large_string()).combine_chunks()
 
     def _some_keys(self) -> Iterator[pa.Array]:
-        image, kind = self._names[IMAGE], self._rows.schema.field(self._names[IMAGE]).type
-        column = self._names[KEY]
-        if not column and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-            column = image
-        elif not column and pa.types.is_struct(kind) and "path" in [part.name for part in kind]:
-            column = f"{image}.path"
+        column = self._names[KEY] or self._path_column
         if not column:
             for start in range(0, len(self), KEYS_AT_ONCE):
                 yield _row_names(start, min(KEYS_AT_ONCE, len(self) - start))

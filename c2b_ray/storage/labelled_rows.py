@@ -32,6 +32,9 @@ from c2b_ray.storage.s3 import file_info, open_input
 from c2b_ray.storage.tables import read_csv, reading
 
 ROWS_AT_ONCE = 16_384
+PACKED = b"c2b_ray.packed"
+"""The metadata of a Parquet table into which images were packed that lay beside another table (`client.packing`): the
+bytes of that table, which the revision includes, so that both are one table of one revision."""
 _SPLIT_FILE = re.compile(r"(.+)-\d{5}-of-\d{5}\.parquet$")
 
 
@@ -141,7 +144,14 @@ def open_rows(location: str, field: str) -> Rows:
         table = read_csv(location, filesystem, path, "\t" if path.lower().endswith(".tsv") else ",")
         return InMemory(table, folder, info.size)
     with reading(location, "a Parquet file"):
-        return InParquet([pq.ParquetFile(open_input(filesystem, path))], folder, info.size)
+        file = pq.ParquetFile(open_input(filesystem, path))
+        return InParquet([file], folder, _packed_size(file) or info.size)
+
+
+def _packed_size(file: pq.ParquetFile) -> int:
+    """Returns the bytes of the table that a packed one was made from; 0 of any other table."""
+    stated = (file.schema_arrow.metadata or {}).get(PACKED, b"")
+    return int(stated) if stated.isdigit() and len(stated) <= 18 else 0
 
 
 def _named(table: pa.Table, names: Sequence[str]) -> pa.Table:

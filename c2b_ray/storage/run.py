@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import pyarrow as pa
 from pydantic import BaseModel
 
-from c2b_ray.errors import ConfigError, RunError, SourceError
+from c2b_ray.errors import Argument, ConfigError, RunError, SourceError
 from c2b_ray.storage import absent_bucket, files, tables, writers
 from c2b_ray.storage.manifest import (
     FORMAT,
@@ -404,7 +404,7 @@ def load_run_of(path: str | Path | Run, kind: RunKind, run_class: type[R]) -> R:
     another kind."""
     run = path if isinstance(path, Run) else load_run(path)
     if not isinstance(run, run_class):
-        raise ConfigError("RUN", f"{run.path} is a run of {run.kind.command}; this needs one of {kind.command}")
+        raise ConfigError(Argument.RUN, f"{run.path} is a run of {run.kind.command}; this needs one of {kind.command}")
     return run
 
 

@@ -10,10 +10,11 @@ from safetensors.numpy import save
 
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.config.policy import Policy
+from c2b_ray.endpoint.policy import parts
 from c2b_ray.endpoint.policy.at_start import prepared
 from c2b_ray.endpoint.policy.paths import Tenancy
 from c2b_ray.endpoint.policy.specs import check
-from c2b_ray.endpoint.policy.uploads import UploadReceiver, remove
+from c2b_ray.endpoint.policy.uploads import UploadReceiver, remove, sweep
 from c2b_ray.storage import files
 
 ROOT = "s3://tests/endpoint/tenants/a"
@@ -58,3 +59,35 @@ def test_uploads_on_a_store_are_kept_once_and_fetched_for_the_job(s3_proxy, tmp_
     assert receive(archive.getvalue(), "images").new
     assert files.read_bytes(f"{images.path}/bus/a.png") == picture.getvalue()
     assert not list(tmp_path.glob("c2b-upload-*"))
+
+
+def test_parts_of_a_file_wait_on_the_store_until_they_are_joined_or_nobody_comes_back(s3_proxy):
+    data = b"a,b\n1,2\n" * 100
+    for number in (1, 0):
+        parts.add(ROOT, "a" * 64, number, data[number * 500 : (number + 1) * 500])
+    assert parts.there(ROOT, "a" * 64) == {0: 500, 1: 300}
+    assert b"".join(parts.read(ROOT, "a" * 64)) == data
+    parts.add(ROOT, "b" * 64, 0, b"x")
+    assert parts.unfinished(ROOT) == {"a" * 64: 800, "b" * 64: 1}
+    parts.remove(ROOT, "a" * 64)
+    assert parts.unfinished(ROOT) == {"b" * 64: 1}
+    assert sweep(ROOT) == 0, "it may go on within a day"
+    assert sweep(ROOT, older_than_seconds=-60.0) == 1
+    assert parts.unfinished(ROOT) == {}
+    parts.remove(ROOT, "a" * 64)
+
+
+def test_labels_and_tables_that_were_uploaded_are_fetched_for_the_job(s3_proxy, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    labels, predictions = receive(b"bus\nboat\n", "text"), receive(b"file,label\na.png,bus\n", "csv")
+    tenancy = Tenancy(ROOT, Policy(), {labels.sha256: "text", predictions.sha256: "csv"})
+    config = {
+        "task": "t", "classes": ["bus"], "images": {"source": "generate", "generator": "world:renderer"},
+        "attributes": {"weather": ["fog", "clear"]},
+        "classifier": {
+            "named": f"timm:resnet18?labels=upload:{labels.sha256}", "given": f"table:upload:{predictions.sha256}",
+        },
+    }  # fmt: skip
+    specs = prepared("c2b", check(config, AuditConfig, tenancy), ROOT)["classifier"]
+    assert Path(specs["named"].partition("labels=")[2]).read_bytes() == b"bus\nboat\n"
+    assert Path(specs["given"].removeprefix("table:")).read_bytes() == b"file,label\na.png,bus\n"

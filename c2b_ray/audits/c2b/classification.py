@@ -18,7 +18,7 @@ from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
 from c2b_ray.engine.images import AuditedClassifier, ImageStages, OnProgress, Selection, prediction_ids, selected
 from c2b_ray.engine.progress import Progress
-from c2b_ray.errors import ConfigError
+from c2b_ray.errors import Argument, ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
 from c2b_ray.steps.classify import NAME_LABELS, classification, is_unnamed
@@ -96,7 +96,7 @@ def classifiers_of(run: C2BRun) -> list[str]:
     return list(rows["classifier"].unique().to_pylist())
 
 
-def one_of(run: C2BRun, name: str | None, option: str) -> str:
+def one_of(run: C2BRun, name: str | None, option: Argument) -> str:
     """As `kit.classifiers.one_of`."""
     return classifiers.one_of(classifiers_of(run), name, option, run.path)
 

@@ -28,7 +28,7 @@ from c2b_ray.audits.c2b.run import C2BRun, check_same_images
 from c2b_ray.audits.c2b.scoring import comparison as step
 from c2b_ray.audits.c2b.scoring.comparison import ComparisonSide, Disagreement, SharedImages
 from c2b_ray.audits.c2b.verification.verified import VerifierAnswers
-from c2b_ray.errors import RunError, SourceError
+from c2b_ray.errors import Argument, RunError, SourceError
 from c2b_ray.report.words import Summary
 from c2b_ray.steps.cells import CellName
 from c2b_ray.storage import files, resolve
@@ -138,7 +138,8 @@ def compare(
     if resolve(run_a.path)[1] == resolve(run_b.path)[1]:
         spec_a, spec_b = two_of(run_a, classifier_a, classifier_b)
     else:
-        spec_a, spec_b = one_of(run_a, classifier_a, "--classifier-a"), one_of(run_b, classifier_b, "--classifier-b")
+        spec_a = one_of(run_a, classifier_a, Argument.CLASSIFIER_A)
+        spec_b = one_of(run_b, classifier_b, Argument.CLASSIFIER_B)
         check_same_images(run_a, run_b)
     tau, alpha = _thresholds(run_a, run_b)
     shared = SharedImages(_side(run_a, spec_a), _side(run_b, spec_b))
@@ -152,7 +153,7 @@ def findings(run: C2BRun, classifier: str | None = None) -> list[gates.GateCell]
     classifiers of the run, or of one. Raises RunError where there is none."""
     rows = [*run.scores.to_pylist(), *run.read("pooled").to_pylist(), *_of_two_values(run), *_of_perturbations(run)]
     if classifier is not None:
-        chosen = one_of(run, classifier, "--classifier")
+        chosen = one_of(run, classifier, Argument.CLASSIFIER)
         rows = [row for row in rows if row["classifier"] == chosen]
     if not rows:
         raise RunError(f"{run.path}: the run has no scores, so no gate can be checked")

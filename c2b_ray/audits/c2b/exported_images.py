@@ -19,7 +19,7 @@ from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
 from c2b_ray.audits.c2b.report.ranking import ranked
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.gate import ALL_CLASSES
-from c2b_ray.errors import RunError
+from c2b_ray.errors import Argument, RunError
 from c2b_ray.report.export import about
 from c2b_ray.report.formats.images import Finding, RunImages
 from c2b_ray.report.formats.in_place import CHUNK, Place, place_of
@@ -37,7 +37,7 @@ def run_images(run: C2BRun, classifier: str | None = None) -> RunImages:
     """Returns the images that the classifier, or any (None), got wrong. Raises RunError for a run without scores."""
     if not run.has("scores"):
         raise RunError(f"{run.path}: the run has no scores yet; run its c2b audit to the end", run=run.path)
-    chosen = None if classifier is None else one_of(run, classifier, "--classifier")
+    chosen = None if classifier is None else one_of(run, classifier, Argument.CLASSIFIER)
     names = names_of(run.scores["classifier"].unique().to_pylist())
     found = [one for one in _findings(run, names) if chosen is None or one.finding.classifier == names[chosen]]
     place = place_of(run.record.config.get("images"))

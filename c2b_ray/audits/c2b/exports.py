@@ -19,7 +19,7 @@ from c2b_ray.audits.c2b.report.ranking import Cell, Group, ranked, worst_first
 from c2b_ray.audits.c2b.report.undetermined import notes
 from c2b_ray.audits.c2b.run import CLASSIFIER, C2BRun
 from c2b_ray.config.audit import AuditConfig
-from c2b_ray.errors import RunError
+from c2b_ray.errors import Argument, RunError
 from c2b_ray.report import words
 from c2b_ray.report.export import about, csv_of, exported_only, json_of, parquet_of
 from c2b_ray.report.method import mapping
@@ -333,11 +333,11 @@ def label_errors(run: C2BRun, classifier: str | None) -> bytes:
 def card(run: C2BRun, classifier: str | None) -> bytes:
     """Returns a model card. Raises ConfigError where the run has several classifiers and none is named."""
     _scored(run, None)
-    return model_card(run, one_of(run, classifier, "--classifier")).encode()
+    return model_card(run, one_of(run, classifier, Argument.CLASSIFIER)).encode()
 
 
 def _scored(run: C2BRun, classifier: str | None) -> tuple[C2BRun, str | None]:
     """Returns the run and the chosen classifier; None: all. Raises RunError for a run without scores."""
     if not run.has("scores"):
         raise RunError(f"{run.path}: the run has no scores yet; run its c2b audit to the end", run=run.path)
-    return run, None if classifier is None else one_of(run, classifier, "--classifier")
+    return run, None if classifier is None else one_of(run, classifier, Argument.CLASSIFIER)

@@ -38,7 +38,9 @@ from c2b_ray.storage.confined import located, path_below
 from c2b_ray.storage.labelled import IMAGE, TARGET, LabelledTable, class_names
 from c2b_ray.storage.labelled_folders import LABEL
 from c2b_ray.storage.labelled_rows import Rows, open_rows
+from c2b_ray.storage.manifest import read_yaml
 from c2b_ray.storage.s3 import file_info
+from c2b_ray.tables import content_id
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
 FIELD = "images.table"
@@ -54,6 +56,8 @@ CLASS_NAMES = (
 SAMPLE = 50
 """Images of a table whose files are looked for, to tell below which folder they lie."""
 MOST_FOLDERS = 50
+ID_LENGTH = 8
+"""Letters of an audit's id in the name of its file, where another audit's file has the shorter name."""
 _LISTED = 8
 _WIDTH = 110
 
@@ -155,18 +159,29 @@ def drafted(
 
 
 def written(draft: DraftedAudit, location: str) -> str:
-    """Writes the audit file to `location` and returns its path. A file of other content stays: the new one then gets a
-    number."""
+    """Writes the audit file to `location` and returns its path.
+
+    A file that holds the same audit is kept as it is, whatever its comments. So is one of another audit: the new file's
+    name then ends in the audit's id, so that the same command names the same file each time.
+    """
     stem, dot, ending = location.rpartition(".")
-    data, number, path = draft.text.encode(), 1, location
-    while files.exists(path):
-        if files.read_bytes(path) == data:
-            return path
+    number, path = 1, location
+    while files.exists(path) and not _holds(path, draft.fields):
+        named = f"{stem}-{content_id('audit file', draft.fields)[:ID_LENGTH]}"
+        path = f"{named}{'' if number == 1 else f'-{number}'}{dot}{ending}"
         number += 1
-        path = f"{stem}-{number}{dot}{ending}"
-    files.make_directory(posixpath.dirname(path) or ".")
-    files.write_bytes(path, data)
+    if not files.exists(path):
+        files.make_directory(posixpath.dirname(path) or ".")
+        files.write_bytes(path, draft.text.encode())
     return path
+
+
+def _holds(path: str, fields: Mapping[str, Any]) -> bool:
+    """Returns whether a file holds the audit of these fields."""
+    try:
+        return bool(read_yaml(path) == fields)
+    except InputError:
+        return False
 
 
 def place_of(source: str | Path, out: str | Path | None, runs: str) -> str:

@@ -11,6 +11,7 @@ AUDIT = Audit(
     question="Which attributes of an image make the classifier better or worse?",
     about="Audit a classifier: find the attributes of an image that make it better or worse.",
     config="c2b_ray.config.audit:AuditConfig",
+    config_reader="c2b_ray.config.reading:AUDIT_FILE",
     run="c2b_ray.audits.c2b.audit:audit",
     tables={
         "proposals": tables.PROPOSALS,

@@ -45,7 +45,7 @@ from c2b_ray.audits.c2b.kind import AUDIT
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.engine.images import FETCH
 from c2b_ray.engine.stage import Runner
-from c2b_ray.errors import RunError
+from c2b_ray.errors import RunError, another_run
 from c2b_ray.steps.draw import ImageSource, Rows
 from c2b_ray.storage.manifest import Manifest
 from c2b_ray.storage.parts import Parts, digests, opened
@@ -210,7 +210,8 @@ def check_unchanged(
     if changed:
         raise RunError(
             f"{run.path}: {len(changed):,} of its {total:,} images are other files now than it measured, the "
-            f"first is {changed[0]!r}; give another --out to audit them as they are, or put the former files back"
+            f"first is {changed[0]!r}",
+            remedy=another_run("to audit them as they are", "put the former files back"),
         )
 
 

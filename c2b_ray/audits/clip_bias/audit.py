@@ -37,7 +37,7 @@ from c2b_ray.tables import content_id
 
 def read_clip_bias_config(source: FileOrFields | ClipBiasConfig) -> ClipBiasConfig:
     """Returns the config of a run; see `ConfigFile.read`."""
-    return _FILE.read(source)
+    return FILE.read(source)
 
 
 def _with_texts(data: dict[str, Any], file: Path) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def _lines(path: str, file: Path, field: str) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-_FILE = ConfigFile(ClipBiasConfig, "c2b clip-bias", completed=_with_texts)
+FILE = ConfigFile(ClipBiasConfig, "c2b clip-bias", completed=_with_texts)
 
 
 # Ramos et al. (2025): how biased CLIP models are, globally and locally, and whether it transfers downstream.

@@ -18,7 +18,7 @@ from c2b_ray.audits.clip_bias.run import ClipBiasRun
 from c2b_ray.audits.clip_bias.steps.measure import ALL, GLOBAL
 from c2b_ray.audits.kit.comparison import Comparison, compared_names, differing, refuse
 from c2b_ray.audits.kit.models import one_of
-from c2b_ray.errors import RunError
+from c2b_ray.errors import Argument, RunError
 from c2b_ray.stats.resampling import SampledEstimate
 from c2b_ray.tables import content_id
 
@@ -29,7 +29,7 @@ def findings(run: ClipBiasRun, classifier: str | None = None) -> list[gates.Gate
     """Returns the biases of all models of the run, or of one."""
     rows = run.biases.to_pylist()
     if classifier is not None:
-        chosen = one_of(models_of(run), classifier, "--classifier", run.path)
+        chosen = one_of(models_of(run), classifier, Argument.CLASSIFIER, run.path)
         rows = [row for row in rows if row["model"] == chosen]
     return [gates.GateCell(row["model"], cell_name(row), row) for row in rows]
 

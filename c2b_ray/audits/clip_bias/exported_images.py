@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from c2b_ray.audits.clip_bias.report import method
 from c2b_ray.audits.clip_bias.run import ClipBiasRun
-from c2b_ray.errors import ConfigError, RunError, nearest
+from c2b_ray.errors import Argument, ConfigError, RunError, nearest
 from c2b_ray.report import words
 from c2b_ray.report.export import about
 from c2b_ray.report.formats.images import Finding, RunImages
@@ -25,7 +25,7 @@ def run_images(run: ClipBiasRun, model: str | None = None) -> RunImages:
         raise RunError(f"{run.path}: nothing is measured yet; run its c2b clip-bias to the end", run=run.path)
     names = names_of(run.biases["model"].unique().to_pylist())
     if model is not None and model not in names:
-        raise ConfigError("--classifier", f"{run.path} has no model {model!r}; {nearest(model, names)}")
+        raise ConfigError(Argument.CLASSIFIER, f"{run.path} has no model {model!r}; {nearest(model, names)}")
     alpha = run.config.alpha
     rows = [
         row

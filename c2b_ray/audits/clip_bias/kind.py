@@ -10,6 +10,7 @@ AUDIT = Audit(
     question="How biased are CLIP models, and does it show in what is built on them?",
     about="Measure the social bias of CLIP models, globally and locally, and whether it transfers downstream.",
     config="c2b_ray.audits.clip_bias.config:ClipBiasConfig",
+    config_reader="c2b_ray.audits.clip_bias.audit:FILE",
     run="c2b_ray.audits.clip_bias.audit:clip_bias",
     tables={
         "embeddings": schemas.CLIP_EMBEDDINGS,

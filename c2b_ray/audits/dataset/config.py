@@ -196,11 +196,11 @@ class DatasetConfig(StrictModel):
 # Reads and checks a dataset file once, at the edge; its paths become absolute, relative to that file.
 
 
-_FILE = ConfigFile(DatasetConfig, "c2b dataset build", worded=dataset_words)
+FILE = ConfigFile(DatasetConfig, "c2b dataset build", worded=dataset_words)
 
 
 def read_dataset_config(
     source: FileOrFields | DatasetConfig, classifier: dict[str, str] | None = None
 ) -> DatasetConfig:
     """Returns a dataset's config; see `ConfigFile.read`."""
-    return _FILE.read(source, classifier)
+    return FILE.read(source, classifier)

@@ -25,7 +25,7 @@ from c2b_ray.audits.dataset.formats.webdataset import WebDataset
 from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.engine.placement import Placement
 from c2b_ray.engine.stage import Rows, StageConfig
-from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.errors import Argument, ConfigError, nearest
 from c2b_ray.report.formats.folder import WORK, Folder, destination
 from c2b_ray.storage import resolve
 from c2b_ray.storage.failure_dataset import FailureDataset, classifiers_of, open_dataset, without_rows
@@ -63,7 +63,7 @@ def export(dataset: str, format: str, out: str, classifier: str | None = None, s
     is left to export. After an interruption the same call resumes.
     """
     if format not in FORMATS:
-        raise ConfigError("--format", f"there is no format {format!r}; {nearest(format, FORMATS)}")
+        raise ConfigError(Argument.FORMAT, f"there is no format {format!r}; {nearest(format, FORMATS)}")
     opened = open_dataset(dataset, classifier)
     if not opened.rows:
         raise without_rows(opened)

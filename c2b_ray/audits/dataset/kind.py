@@ -9,6 +9,7 @@ AUDIT = Audit(
     question="A dataset of images that the classifier fails on",
     about="Build a dataset of images that a classifier fails on, with a hundred of each caption.",
     config="c2b_ray.audits.dataset.config:DatasetConfig",
+    config_reader="c2b_ray.audits.dataset.config:FILE",
     run="c2b_ray.audits.dataset.build:build_dataset",
     estimate="c2b_ray.audits.dataset.preflight:estimate",
     command_name="dataset build",

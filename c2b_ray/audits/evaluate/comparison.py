@@ -15,7 +15,7 @@ from c2b_ray.audits.evaluate.report.comparison import PAGES
 from c2b_ray.audits.evaluate.run import EvaluateRun
 from c2b_ray.audits.kit.comparison import Comparison, differing, refuse
 from c2b_ray.audits.kit.models import one_of, two_of
-from c2b_ray.errors import RunError
+from c2b_ray.errors import Argument, RunError, naming
 from c2b_ray.storage import resolve
 from c2b_ray.tables import content_id
 
@@ -29,7 +29,7 @@ PSEUDO = "pseudo-labels"
 def findings(run: EvaluateRun, classifier: str | None = None) -> list[gates.GateCell]:
     """Returns how often methods hit, of all classifiers taken together, or of one."""
     known = [name for name in dict.fromkeys(run.agreement["classifier"].to_pylist()) if name]
-    chosen = "" if classifier is None else one_of(known, classifier, "--classifier", run.path)
+    chosen = "" if classifier is None else one_of(known, classifier, Argument.CLASSIFIER, run.path)
     return [cell for cell in _cells(run) if cell.classifier == (chosen or ALL)]
 
 
@@ -86,14 +86,15 @@ def _pairs(
     methods: Sequence[Sequence[str]], names: tuple[str | None, str | None], paths: tuple[str, str]
 ) -> list[tuple[str, str]]:
     if names != (None, None):
-        options = ("--classifier-a", "--classifier-b")
+        options = (Argument.CLASSIFIER_A, Argument.CLASSIFIER_B)
         a, b = (one_of(*of) for of in zip(methods, names, options, paths, strict=True))
         return [(a, b)]
     shared = [(name, name) for name in methods[0] if name in methods[1]]
     if not shared:
+        known = f": {', '.join(methods[0])}; {', '.join(methods[1])}"
         raise RunError(
-            f"{paths[0]} and {paths[1]} have no method of one name; name one of each with --classifier-a and "
-            f"--classifier-b: {', '.join(methods[0])}; {', '.join(methods[1])}"
+            f"{paths[0]} and {paths[1]} have no method of one name",
+            remedy=naming("name one of each with ", Argument.CLASSIFIER_A, Argument.CLASSIFIER_B, after=known),
         )
     return shared
 

@@ -243,12 +243,12 @@ class EvaluateConfig(StrictModel):
 # Reads and checks an evaluation file once, at the edge; its paths become absolute, relative to that file.
 
 
-_FILE = ConfigFile(EvaluateConfig, "c2b evaluate", classes="classes")
+FILE = ConfigFile(EvaluateConfig, "c2b evaluate", classes="classes")
 
 
 def read_evaluate_config(source: FileOrFields | EvaluateConfig) -> EvaluateConfig:
     """Returns the config of an evaluation, the paths of its methods absolute too; see `ConfigFile.read`."""
-    config = _FILE.read(source)
+    config = FILE.read(source)
     base = Path(source).parent if isinstance(source, str | Path) else Path.cwd()
     methods = {
         name: located_path(method, base) if isinstance(method, str) else located_audit(method, base)

@@ -28,6 +28,7 @@ AUDIT = Audit(
     question="How well do detected biases agree with a ground truth?",
     about="Compare detected biases with ground truth, beside the baseline B2T; if interrupted, run it again to resume.",
     config="c2b_ray.audits.evaluate.config:EvaluateConfig",
+    config_reader="c2b_ray.audits.evaluate.config:FILE",
     run="c2b_ray.audits.evaluate.evaluate:evaluate",
     tables=_TABLES,
     needed=frozenset(_TABLES) - {"recall"},

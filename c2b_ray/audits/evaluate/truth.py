@@ -32,7 +32,7 @@ from c2b_ray.audits.evaluate.steps.truth import (
     truth_biases,
 )
 from c2b_ray.audits.kit.session import Session
-from c2b_ray.errors import ConfigError, RunError, SourceError, nearest
+from c2b_ray.errors import ConfigError, RunError, SourceError, another_run, nearest
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
 from c2b_ray.steps.classify import are_numbers
@@ -120,8 +120,8 @@ def truth_table(config: EvaluateConfig, out: str) -> TruthTable:
     if files.exists(path):
         if not annotated.written(Path(path)):
             raise RunError(
-                f"{out}: the annotations or images are others now than it measured; give another --out to evaluate "
-                "them as they are, or put the former files back"
+                f"{out}: the annotations or images are others now than it measured",
+                remedy=another_run("to evaluate them as they are", "put the former files back"),
             )
     else:
         if is_remote(out):

@@ -31,7 +31,7 @@ from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory
 from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.config.named import DRAWS, QuestionConfig
-from c2b_ray.errors import BusyRunError, ConfigError, nearest
+from c2b_ray.errors import Argument, BusyRunError, ConfigError, nearest
 from c2b_ray.storage.run import Run, finished
 from c2b_ray.tables import seed_of
 
@@ -79,8 +79,10 @@ def ask(
     done = load_failures_run(finished(run))
     config = FailuresConfig.model_validate(done.config)
     if config.images.generate is None:
-        raise ConfigError("RUN", f"{done.path} is a run on labelled images, which holds none for a sentence of yours")
-    caption = written(sentence, config.labels, "person", "SENTENCE")
+        raise ConfigError(
+            Argument.RUN, f"{done.path} is a run on labelled images, which holds none for a sentence of yours"
+        )
+    caption = written(sentence, config.labels, "person", Argument.SENTENCE)
     before = _of_caption(done.hypotheses, caption)
     if before.num_rows and (target is None or target in before["target"].to_pylist()):
         return QuestionRows(_ended(done), caption.text, before, is_new=False)
@@ -105,11 +107,11 @@ def _check_target(work: FailuresState, label: str, target: str | None) -> None:
     if target is None:
         return
     if target == label:
-        raise ConfigError("--target", f"{target!r} is the sentence's own label; name a wrong one")
+        raise ConfigError(Argument.TARGET, f"{target!r} is the sentence's own label; name a wrong one")
     for decider in work.drawing.deciders:
         if target not in decider.names:
             raise ConfigError(
-                "--target", f"{decider.classifier} has no label {target!r}; {nearest(target, decider.names)}"
+                Argument.TARGET, f"{decider.classifier} has no label {target!r}; {nearest(target, decider.names)}"
             )
 
 
@@ -164,9 +166,9 @@ def _of_caption(rows: pa.Table, caption: Candidate) -> pa.Table:
 
 def check_question(run: FailuresRun, question: QuestionConfig) -> None:
     """Raises ConfigError for a question that the run cannot answer. It loads no model."""
-    about = written(question.sentence, FailuresConfig.model_validate(run.config).labels, "person", "SENTENCE")
+    about = written(question.sentence, FailuresConfig.model_validate(run.config).labels, "person", Argument.SENTENCE)
     if question.target == about.label:
-        raise ConfigError("--target", f"{question.target!r} is the sentence's own label; name a wrong one")
+        raise ConfigError(Argument.TARGET, f"{question.target!r} is the sentence's own label; name a wrong one")
 
 
 def answer_question(

@@ -18,7 +18,7 @@ from c2b_ray.audits.failures.report.sentences import Facts
 from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.audits.kit.comparison import Comparison, compared_names, differing, refuse
 from c2b_ray.audits.kit.models import one_of
-from c2b_ray.errors import RunError
+from c2b_ray.errors import Argument, RunError
 
 # Gates on a run of `c2b failures`: `failure`, `fly/bee/*:failure`, `rate>0.01`, `fly/*:rate_low>0.01`.
 
@@ -32,7 +32,7 @@ def findings(run: FailuresRun, classifier: str | None = None) -> list[gates.Gate
     doubt."""
     rows = measured(run)
     if classifier is not None:
-        chosen = one_of(classifiers_of(run), classifier, "--classifier", run.path)
+        chosen = one_of(classifiers_of(run), classifier, Argument.CLASSIFIER, run.path)
         rows = [row for row in rows if row["classifier"] == chosen]
     return [*map(_cell, rows), *_numbers(rows)]
 

@@ -266,11 +266,11 @@ def most_images(config: FailuresConfig) -> int:
 # Reads and checks a failures file once, at the edge; its paths become absolute, relative to that file.
 
 
-_FILE = ConfigFile(FailuresConfig, "c2b failures", classes="labels", worded=search_words)
+FILE = ConfigFile(FailuresConfig, "c2b failures", classes="labels", worded=search_words)
 
 
 def read_failures_config(
     source: FileOrFields | FailuresConfig, classifier: dict[str, str] | None = None
 ) -> FailuresConfig:
     """Returns the config of a run; see `ConfigFile.read`."""
-    return _FILE.read(source, classifier)
+    return FILE.read(source, classifier)

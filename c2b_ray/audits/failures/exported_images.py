@@ -18,7 +18,7 @@ from c2b_ray.audits.failures.report.rows import Hypothesis
 from c2b_ray.audits.failures.report.sentences import Facts, says, sentence, target_of
 from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.audits.kit.models import one_of
-from c2b_ray.errors import RunError
+from c2b_ray.errors import Argument, RunError
 from c2b_ray.report.export import about
 from c2b_ray.report.formats.images import Finding, RunImages
 from c2b_ray.report.formats.in_place import Place, place_of
@@ -34,7 +34,7 @@ def run_images(run: FailuresRun, classifier: str | None = None) -> RunImages:
     """Returns the failures of the classifier, or of all (None). Raises RunError for a run without hypotheses."""
     if not run.has("hypotheses"):
         raise RunError(f"{run.path}: the run has no hypotheses yet; run its c2b failures to the end", run=run.path)
-    chosen = None if classifier is None else one_of(classifiers_of(run), classifier, "--classifier", run.path)
+    chosen = None if classifier is None else one_of(classifiers_of(run), classifier, Argument.CLASSIFIER, run.path)
     facts = read_facts(run)
     leads = [one.lead for one in facts.findings if chosen in (None, one.lead.classifier)]
     place = place_of((run.record.config.get("images") or {}).get("labelled"))

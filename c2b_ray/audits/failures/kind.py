@@ -12,6 +12,7 @@ AUDIT = Audit(
     question="Which captions make the classifier fail, and how often?",
     about="Find the captions that make a classifier fail; `c2b failures FAILURES.yaml` is enough.",
     config="c2b_ray.audits.failures.config:FailuresConfig",
+    config_reader="c2b_ray.audits.failures.config:FILE",
     run="c2b_ray.audits.failures.audit:find_failures",
     tables={
         "candidates": tables.CANDIDATES,

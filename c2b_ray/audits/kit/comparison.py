@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from c2b_ray.audits import gate as gates
 from c2b_ray.audits.kit.models import one_of, two_of
-from c2b_ray.errors import RunError
+from c2b_ray.errors import Argument, RunError
 from c2b_ray.report.comparison import Pages, tally
 from c2b_ray.report.words import Summary
 from c2b_ray.stats.multiplicity import benjamini_hochberg
@@ -97,8 +97,8 @@ def compared_names(
     run_a, run_b = runs
     if resolve(run_a.path)[1] == resolve(run_b.path)[1]:
         return two_of(known(run_a), *names, run_a.path)
-    a = one_of(known(run_a), names[0], "--classifier-a", run_a.path)
-    b = one_of(known(run_b), names[1], "--classifier-b", run_b.path)
+    a = one_of(known(run_a), names[0], Argument.CLASSIFIER_A, run_a.path)
+    b = one_of(known(run_b), names[1], Argument.CLASSIFIER_B, run_b.path)
     check(run_a, run_b)
     return a, b
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config.named import MODELS, Names, texts_of
-from c2b_ray.errors import ConfigError, InputError, RunError, nearest
+from c2b_ray.errors import Argument, ConfigError, InputError, RunError, nearest
 from c2b_ray.models import catalog
 from c2b_ray.report.redact import names_of
 from c2b_ray.roles import Description, ModelFact
@@ -21,7 +21,7 @@ from c2b_ray.storage.confined import located, paths
 from c2b_ray.storage.run import Run
 
 
-def one_of(known: Sequence[str], name: str | None, option: str, path: str) -> str:
+def one_of(known: Sequence[str], name: str | None, option: Argument, path: str) -> str:
     """Returns the classifier of the run at `path` that the user names: by its name, by a spec with paths relative to
     the working directory, or by its name on report pages. Without a name it returns the only classifier."""
     if name is None:
@@ -37,15 +37,15 @@ def one_of(known: Sequence[str], name: str | None, option: str, path: str) -> st
 
 def two_of(known: Sequence[str], name_a: str | None, name_b: str | None, path: str) -> tuple[str, str]:
     """Returns two classifiers of one run, resolved as by `one_of`; a run's only two need not be named."""
-    a = None if name_a is None else one_of(known, name_a, "--classifier-a", path)
-    b = None if name_b is None else one_of(known, name_b, "--classifier-b", path)
+    a = None if name_a is None else one_of(known, name_a, Argument.CLASSIFIER_A, path)
+    b = None if name_b is None else one_of(known, name_b, Argument.CLASSIFIER_B, path)
     if a is not None and a == b:
-        raise ConfigError("--classifier-b", f"{b} is compared with itself; name two classifiers, or two runs")
+        raise ConfigError(Argument.CLASSIFIER_B, f"{b} is compared with itself; name two classifiers, or two runs")
     if a is not None and b is not None:
         return a, b
     if len(known) != 2:
         raise ConfigError(
-            "--classifier-a, --classifier-b",
+            (Argument.CLASSIFIER_A, Argument.CLASSIFIER_B),
             f"{path} has predictions of {listed(known)}; name the two to compare, or a second run",
         )
     others = [spec for spec in known if spec not in (a, b)]

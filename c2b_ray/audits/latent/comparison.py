@@ -19,7 +19,7 @@ from c2b_ray.audits.latent.compared import compare as compared
 from c2b_ray.audits.latent.report.comparison import PAGES
 from c2b_ray.audits.latent.run import LatentRun
 from c2b_ray.audits.latent.verdicts import FOUND, UNDETERMINED
-from c2b_ray.errors import RunError
+from c2b_ray.errors import Argument, RunError
 
 # Gates on a run of `c2b latent`: `found`, `x · colour/*:found`, `effect_low>0.1`, `findings>2`.
 
@@ -33,7 +33,7 @@ def findings(run: LatentRun, classifier: str | None = None) -> list[gates.GateCe
     answer is in doubt."""
     rows = run.directions.to_pylist()
     if classifier is not None:
-        chosen = one_of(classifiers_of(run), classifier, "--classifier", run.path)
+        chosen = one_of(classifiers_of(run), classifier, Argument.CLASSIFIER, run.path)
         rows = [row for row in rows if row["classifier"] == chosen]
     return [*map(_cell, rows), *_numbers(rows)]
 

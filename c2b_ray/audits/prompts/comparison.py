@@ -15,7 +15,7 @@ from c2b_ray.audits.prompts.compared import ALL, FREQUENCY, GAIN, WORD, Generato
 from c2b_ray.audits.prompts.compared import compare as compared
 from c2b_ray.audits.prompts.report.comparison import PAGES
 from c2b_ray.audits.prompts.run import PromptsRun
-from c2b_ray.errors import RunError
+from c2b_ray.errors import Argument, RunError
 
 # Gates on a run of `c2b prompts`: `word/*:raises`, `gain/*/bgps λ=100:gain_low>0.1`, `frequency/*:frequency>0.9`.
 
@@ -24,7 +24,7 @@ def findings(run: PromptsRun, classifier: str | None = None) -> list[gates.GateC
     """Returns the frequencies, gains and words of all generators of the run, or of one (`classifier`: its name in the
     config)."""
     names = generators_of(run)
-    chosen = names if classifier is None else [one_of(names, classifier, "--classifier", run.path)]
+    chosen = names if classifier is None else [one_of(names, classifier, Argument.CLASSIFIER, run.path)]
     return [cell for name in chosen for cell in _cells(run, name)]
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from c2b_ray.audits.prompts.report.rows import search_sentences
 from c2b_ray.audits.prompts.run import PromptsRun
-from c2b_ray.errors import ConfigError, RunError
+from c2b_ray.errors import Argument, ConfigError, RunError
 from c2b_ray.report.export import about, exported
 from c2b_ray.report.formats.images import Finding, RunImages
 from c2b_ray.tables import content_id
@@ -20,7 +20,7 @@ from c2b_ray.tables.exported import EXPORTED_IMAGES
 def run_images(run: PromptsRun, classifier: str | None = None) -> RunImages:
     """Returns the pictures. Raises RunError for a run without prompts, ConfigError for a classifier: there is none."""
     if classifier is not None:
-        raise ConfigError("--classifier", "a run of c2b prompts has no classifiers")
+        raise ConfigError(Argument.CLASSIFIER, "a run of c2b prompts has no classifiers")
     if not run.has("prompts"):
         raise RunError(f"{run.path}: the run has no prompts yet; run its c2b prompts to the end", run=run.path)
     gains = exported(run.read("gains")).to_pylist()

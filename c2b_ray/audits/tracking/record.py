@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from io import BytesIO
 from typing import Any
@@ -127,7 +127,7 @@ def _text(value: Any) -> str:
 
 
 def _shown(check: Check) -> dict[str, Any]:
-    return asdict(check) | {"classifier": clean_setting(check.classifier), "message": clean(check.message)}
+    return check.to_json() | {"classifier": clean_setting(check.classifier), "message": clean(check.message)}
 
 
 def _seconds(moment: Any) -> float:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -27,12 +28,14 @@ from c2b_ray.endpoint.ledger.keys import KeyRing
 from c2b_ray.endpoint.ledger.quotas import Throttle
 from c2b_ray.endpoint.operate.metrics import registry
 from c2b_ray.endpoint.operate.webhooks import UrlSigner
+from c2b_ray.endpoint.policy.parts import PART_BYTES
 
 THREADS, THREADS_OF_SQLITE = 16, 8
 """Requests that run at the same time: fewer than the ledger's connections, so that none waits for a connection. SQLite
 runs in this process, where more threads would only wait for each other."""
 UPLOADS = uploads.PATH, "/ui/uploads"
 """The paths that receive files: from clients, and from a form of the pages."""
+PART_OF_UPLOAD = re.compile(rf"{uploads.PATH}/[0-9a-f]{{64}}/parts/[0-9]+")
 ROUTES = (jobs, events, results, judging, receiving, uploads, keys, webhooks, catalog, health)
 
 
@@ -95,4 +98,7 @@ def _methods(app: FastAPI, path: str) -> set[str]:
 
 
 def _largest(config: EndpointConfig, path: str) -> int:
-    return config.policy.upload_bytes if path in UPLOADS else config.policy.body_bytes
+    """Returns the most bytes of a request's body."""
+    if path in UPLOADS:
+        return config.policy.upload_bytes
+    return PART_BYTES if PART_OF_UPLOAD.fullmatch(path) else config.policy.body_bytes

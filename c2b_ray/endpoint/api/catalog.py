@@ -16,6 +16,8 @@ from c2b_ray.endpoint.api.auth import Json, answers, enter, errors, router
 from c2b_ray.endpoint.api.models import Catalog, FieldErrorBody, ProblemBody
 from c2b_ray.endpoint.kinds import kinds as job_kinds
 from c2b_ray.endpoint.ledger.job import Job
+from c2b_ray.endpoint.policy.parts import PART_BYTES
+from c2b_ray.endpoint.policy.uploads import KINDS
 from c2b_ray.report.redact import cleaned
 from c2b_ray.world.zoo import names
 
@@ -24,11 +26,20 @@ routes = router("catalog")
 
 @routes.get("/catalog", responses=answers(Catalog))
 def catalog(request: Request) -> Json:
-    """List the kinds with the JSON schemas of their configs, and the schemes of model specs by role."""
+    """List the kinds with the JSON schemas of their configs, the schemes of model specs by role, and what an upload may
+    be."""
     context, _ = enter(request, "read")
     policy = context.config.policy
     schemes = {role: policy.schemes_of(role) for role in get_args(Role)}
-    return Json({"kinds": kinds(), "schemes": schemes, "world": [f"world:{name}" for name in names()]})
+    limits = {
+        "kinds": list(KINDS),
+        "bytes": policy.upload_bytes,
+        "part_bytes": PART_BYTES,
+        "image_bytes": policy.image_bytes,
+        "image_pixels": policy.image_pixels,
+    }
+    world = [f"world:{name}" for name in names()]
+    return Json({"kinds": kinds(), "schemes": schemes, "world": world, "uploads": limits})
 
 
 @cache

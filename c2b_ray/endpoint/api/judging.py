@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
@@ -24,7 +23,6 @@ from c2b_ray.endpoint.api.reads import finished
 from c2b_ray.endpoint.api.results import Classifier, page_policy, read
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import Filters
-from c2b_ray.endpoint.words import in_words_of_requests
 from c2b_ray.report.redact import cleaned
 from c2b_ray.storage.run import Run
 
@@ -163,11 +161,11 @@ def run_of(context: Context, caller: Caller, job_id: str) -> Run:
 
 
 def _in_words(checks: list[Check]) -> list[Check]:
-    return [replace(check, message=in_words_of_requests(check.message)) for check in checks]
+    return [check.worded("request") for check in checks]
 
 
 def _gates(checks: list[Check]) -> dict[str, Any]:
-    return {"failed": failed(checks), "gates": cleaned([asdict(check) for check in checks])}
+    return {"failed": failed(checks), "gates": cleaned([check.to_json() for check in checks])}
 
 
 def _compared(comparison: Comparison, checks: list[Check], names: tuple[str, str]) -> dict[str, Any]:

@@ -228,6 +228,18 @@ class UploadBody(Answer):
     spec: str = Field(description="The name of the upload in a config.")
 
 
+class UploadPart(Answer):
+    number: int
+    bytes: int
+
+
+class UploadParts(Answer):
+    """The parts of a file that are here."""
+
+    part_bytes: int = Field(description="The bytes of each part but the last one.")
+    parts: list[UploadPart]
+
+
 class UploadList(Answer):
     items: list[UploadBody]
     next: str | None
@@ -292,10 +304,21 @@ class KindInfo(Answer):
     config_schema: dict[str, Any]
 
 
+class UploadLimits(Answer):
+    """What an upload may be."""
+
+    kinds: list[str]
+    bytes: int = Field(description="The most bytes of a file.")
+    part_bytes: int = Field(description="Larger files are better sent in parts of so many bytes.")
+    image_bytes: int = Field(description="The most bytes of one image.")
+    image_pixels: int = Field(description="The most pixels of one image.")
+
+
 class Catalog(Answer):
     kinds: list[KindInfo]
     schemes: dict[str, list[str]] = Field(description="Role → the schemes of specs that this endpoint accepts.")
     world: list[str] = Field(description="Models that come with c2b-ray, for trials.")
+    uploads: UploadLimits
 
 
 class Health(Answer):

@@ -28,7 +28,6 @@ from c2b_ray.endpoint import counters
 from c2b_ray.endpoint.ledger.database import DatabaseDownError, SchemaError
 from c2b_ray.endpoint.ledger.job import IdempotencyConflictError
 from c2b_ray.endpoint.ledger.quotas import QuotaDenial
-from c2b_ray.endpoint.words import fields_of, in_words_of_requests
 from c2b_ray.errors import C2BError, ConfigError, InputError, RunError, ServiceError, SourceError, StorageError
 from c2b_ray.report.redact import clean
 from c2b_ray.text import visible
@@ -136,16 +135,14 @@ def _of_validation(error: RequestValidationError) -> ProblemError:
 
 
 def _of_config(error: ConfigError) -> ProblemError:
-    message = str(error).removeprefix(f"{error.location}: " if error.location else "")
-    message = in_words_of_requests(message.removeprefix(f"{error.field}: " if error.field else ""))
-    names = fields_of(error.field)
-    detail = f"{', '.join(names)}: {message}" if error.field else message
-    detail = f"{error.location}: {detail}" if error.location else detail
-    return ProblemError(422, "invalid", detail, [FieldError(name, message) for name in names])
+    message = error.reason("request")
+    return ProblemError(
+        422, "invalid", error.worded("request"), [FieldError(name, message) for name in error.fields("request")]
+    )
 
 
 def _of(status: int, code: str) -> Callable[[C2BError], ProblemError]:
-    return lambda error: ProblemError(status, code, in_words_of_requests(str(error)))
+    return lambda error: ProblemError(status, code, error.worded("request"))
 
 
 def _of_quota(error: QuotaDenial) -> ProblemError:
@@ -182,7 +179,7 @@ _TRANSLATIONS: dict[type[C2BError], Callable[[Any], ProblemError]] = {
     RunError: _of(409, "conflict"),
     SourceError: _of(404, "not_found"),
     InputError: _of(422, "invalid"),
-    StorageError: lambda error: _down("storage_down", str(error)),
+    StorageError: lambda error: _down("storage_down", error.worded("request")),
     ServiceError: lambda error: _down("service_down", str(error)),
 }
 """The first match counts, so subclasses stand before their base classes."""

@@ -1,27 +1,37 @@
-"""The route that receives uploads: the body is written to disk as it arrives, checked, and then stored."""
+"""The routes that receive uploads, whole or in parts: a file is written to disk, checked, and then stored."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import unquote
 
 from anyio import CancelScope, to_thread
 from fastapi import Header, Request
+from fastapi import Path as PathParameter
 
 from c2b_ray.endpoint.api.auth import Caller, Json, answers, enter, errors, router
 from c2b_ray.endpoint.api.context import Context
-from c2b_ray.endpoint.api.models import UploadBody
-from c2b_ray.endpoint.api.problems import FieldError, ProblemError
+from c2b_ray.endpoint.api.models import UploadBody, UploadParts
+from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found, retry_after
 from c2b_ray.endpoint.api.uploads import upload_body
 from c2b_ray.endpoint.ledger import uploads
 from c2b_ray.endpoint.ledger.uploads import NewUpload, Upload
+from c2b_ray.endpoint.policy import parts
 from c2b_ray.endpoint.policy.uploads import Kind, TooLargeError, UploadReceiver, remove
 from c2b_ray.errors import ImageError, SourceError, WeightsError
 
 routes = router("uploads")
 CHUNK = 1 << 20
+_HASH = "^[0-9a-f]{64}$"
+Sha256 = Annotated[str, PathParameter(pattern=_HASH, description="The SHA-256 of the whole file.")]
+KindOfFile = Annotated[Kind, Header(alias="X-Upload-Kind", description="The kind of file.")]
+NameOfFile = Annotated[
+    str | None,
+    Header(alias="X-Upload-Name", max_length=600, description="A name for people, in percent-encoded UTF-8."),
+]
 _BODY = {
     "requestBody": {
         "required": True,
@@ -43,18 +53,15 @@ _BODY = {
 )
 async def upload(
     request: Request,
-    kind: Annotated[Kind, Header(alias="X-Upload-Kind", description="The kind of file.")],
-    name: Annotated[
-        str | None,
-        Header(alias="X-Upload-Name", max_length=600, description="A name for people, in percent-encoded UTF-8."),
-    ] = None,
+    kind: KindOfFile,
+    name: NameOfFile = None,
     sha256: Annotated[
         str | None,
-        Header(alias="X-Upload-SHA256", pattern="^[0-9a-f]{64}$", description="The expected hash, which is checked."),
+        Header(alias="X-Upload-SHA256", pattern=_HASH, description="The expected hash, which is checked."),
     ] = None,
 ) -> Json:
-    """Upload a model, an image, an archive of images or a table. Models must be ONNX or safetensors; other files are
-    refused. Configs refer to the upload by its `spec`."""
+    """Upload a model, an image, an archive of images, a table or a list of names. Models must be ONNX or safetensors;
+    other files are refused. Configs refer to the upload by its `spec`."""
     context, caller = await to_thread.run_sync(_admitted, request)
     with context.places.one(caller.tenant_id):
         return await _received(request, context, caller, (kind, sha256, _shown(name)))
@@ -80,6 +87,99 @@ async def _received(
     finally:
         with CancelScope(shield=True):  # in a thread: of an archive it may remove 100,000 files
             await to_thread.run_sync(receiver.abort)
+
+
+@routes.get("/uploads/{sha256}/parts", responses=answers(UploadParts))
+def parts_there(request: Request, sha256: Sha256) -> Json:
+    """Return which parts of a file are here, so that an interrupted upload goes on with the others."""
+    context, caller = enter(request, "read")
+    there = parts.there(context.tenant_root(caller.tenant_id), sha256)
+    if not there:
+        raise not_found("upload in parts")
+    return Json(_parts_body(there))
+
+
+@routes.put(
+    "/uploads/{sha256}/parts/{number}",
+    responses={**answers(UploadParts), **errors(415, 422)},
+    openapi_extra=_BODY,
+)
+async def add_part(
+    request: Request,
+    sha256: Sha256,
+    number: Annotated[int, PathParameter(ge=0, le=99_999, description="0 for the first part.")],
+    part_sha256: Annotated[
+        str, Header(alias="X-Part-SHA256", pattern=_HASH, description="The part's hash, which is checked.")
+    ],
+) -> Json:
+    """Send a part of a file, named by the hash of the whole file. All parts but the last one have `part_bytes`; the
+    same part again replaces it."""
+    context, caller = await to_thread.run_sync(_admitted_part, request, sha256, number)
+    with context.places.one(caller.tenant_id):
+        data = await request.body()
+        if hashlib.sha256(data).hexdigest() != part_sha256 or not data:
+            detail = "the body has another hash; the part was damaged in transit"
+            raise ProblemError(422, "refused_upload", detail, [FieldError("body", detail)])
+        root = context.tenant_root(caller.tenant_id)
+        await to_thread.run_sync(parts.add, root, sha256, number, data, limiter=context.places.threads)
+    return Json(_parts_body(await to_thread.run_sync(parts.there, root, sha256)))
+
+
+@routes.post(
+    "/uploads/{sha256}",
+    status_code=201,
+    responses={
+        **answers(UploadBody, 201),
+        **answers(UploadBody, 200, "The file was uploaded before."),
+        **errors(409, 415, 422),
+    },
+)
+async def join_parts(request: Request, sha256: Sha256, kind: KindOfFile, name: NameOfFile = None) -> Json:
+    """Store the file whose parts were sent, as if it had been sent whole. Its hash is checked."""
+    context, caller = await to_thread.run_sync(enter, request, "submit")
+    with context.places.one(caller.tenant_id), refusals():
+        about = sha256, kind, _shown(name)
+        upload, created = await to_thread.run_sync(_joined, context, caller, about, limiter=context.places.threads)
+    return Json(upload_body(upload), 201 if created else 200)
+
+
+def _joined(context: Context, caller: Caller, about: tuple[str, Kind, str | None]) -> tuple[Upload, bool]:
+    """Stores the file that its parts are; returns the upload and whether it is new. `about`: the file's sha256, and the
+    kind and name from the client."""
+    sha256, kind, name = about
+    root = context.tenant_root(caller.tenant_id)
+    if not parts.there(root, sha256):
+        raise not_found("upload in parts")
+    with UploadReceiver(root, context.config.policy) as receiver:
+        for part in parts.read(root, sha256):
+            receiver.write(part)
+        if receiver.sha256 != sha256:
+            detail = "parts of the file are missing, or are those of another file; send them, and then join them"
+            raise ProblemError(409, "incomplete", detail, [FieldError("sha256", detail)])
+        stored = kept(context, caller, (receiver, kind, sha256, name))
+    parts.remove(root, sha256)
+    return stored
+
+
+def _parts_body(there: dict[int, int]) -> dict[str, Any]:
+    return {"part_bytes": parts.PART_BYTES, "parts": [{"number": at, "bytes": size} for at, size in there.items()]}
+
+
+def _admitted_part(request: Request, sha256: str, number: int) -> tuple[Context, Caller]:
+    """Checks the key and the quota, which parts that wait for others count towards, before a part's body is read."""
+    context, caller = enter(request, "submit")
+    waiting = parts.unfinished(context.tenant_root(caller.tenant_id))
+    if sha256 not in waiting and len(waiting) >= parts.MOST_UNFINISHED:
+        detail = f"parts of {parts.MOST_UNFINISHED} files wait for their others; send these, or try again in a day"
+        raise ProblemError(429, "too_many_uploads", detail, headers=retry_after(60))
+    most = context.config.policy.upload_bytes
+    if number * parts.PART_BYTES >= most:
+        detail = f"the file is larger than the {most} bytes that are accepted"
+        raise ProblemError(413, "too_large", detail, headers={"Connection": "close"})
+    length = request.headers.get("content-length", "")
+    announced = int(length[:20]) if length.isdigit() else parts.PART_BYTES
+    uploads.check_room(context.db, caller.tenant_id, sum(waiting.values()) + announced, context.config.quotas)
+    return context, caller
 
 
 def _admitted(request: Request) -> tuple[Context, Caller]:

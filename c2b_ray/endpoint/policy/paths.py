@@ -20,7 +20,10 @@ from c2b_ray.errors import ConfigError
 
 UPLOAD, RUN, STORE = "upload:", "run:", "s3://"
 DATA, UPLOADS, RUNS = "data", "uploads", "runs"
-SUFFIXES = {"onnx": ".onnx", "safetensors": ".safetensors", "image": "", "images": "", "table": ".parquet"}
+SUFFIXES = {
+    "onnx": ".onnx", "safetensors": ".safetensors", "image": "", "images": "", "table": ".parquet", "csv": ".csv",
+    "text": ".txt",
+}  # fmt: skip
 """Kind of an upload → the suffix of its file, by which loaders recognise the format; `images` is a folder."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")

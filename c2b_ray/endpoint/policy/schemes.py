@@ -136,8 +136,8 @@ _HUB = re.compile(
 )
 _SERVED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+ -]{0,199}")
 _UPLOADS = {
-    Part.GRAPH: ("onnx",), Part.WEIGHTS: ("safetensors",), Part.TABLE: ("table",), Part.FOLDER: (), Part.MODEL: (),
-    Part.FILE: (), Part.LABELS: (), Part.LINKS: (), Part.TENSORS: ("safetensors",),
+    Part.GRAPH: ("onnx",), Part.WEIGHTS: ("safetensors",), Part.TABLE: ("table", "csv"), Part.FOLDER: (),
+    Part.MODEL: (), Part.FILE: (), Part.LABELS: ("text",), Part.LINKS: (), Part.TENSORS: ("safetensors",),
 }  # fmt: skip
 
 

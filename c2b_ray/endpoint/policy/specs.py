@@ -7,108 +7,37 @@ because files and links may have changed since. This module reads none of the fi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from c2b_ray.config.audit import AuditConfig
 from c2b_ray.config.hierarchy import PACKAGED
-from c2b_ray.config.named import MODELS, Names, names_by_field
+from c2b_ray.config.named import MODELS, Names
 from c2b_ray.config.policy import Role
 from c2b_ray.config.problems import first_problem
 from c2b_ray.config.reading import refuse_keys_within
+from c2b_ray.config.walk import replaced
 from c2b_ray.endpoint.policy.paths import RUN, Tenancy, located, verified
 from c2b_ray.endpoint.policy.schemes import checked_spec
 from c2b_ray.errors import AddressError, ConfigError, SourceError
 from c2b_ray.names import folded
 
-# Walks a submitted config and hands every value that names a model or a file to the one who may allow it.
-
-
 SPECS = (*MODELS, Names.INDEX)
-FILLED_IN = {"classifier": "world:clip"}
-"""The fields of an audit that an evaluation fills in, with placeholders for the check of a method's fields."""
-Leaf = Callable[[Names, Any, str], Any]
-
-
-def replaced(config: BaseModel, raw: Mapping[str, Any], leaf: Leaf) -> dict[str, Any]:
-    """Returns `raw` with the value of each field that names something replaced by `leaf(names, value, field)`.
-
-    `config` is `raw` after validation; values are taken from it, because validation strips spaces. Raises ConfigError
-    for a field whose type does not say what it names.
-    """
-    return _section(config, raw, "", leaf)
-
-
-def _section(config: BaseModel, raw: Mapping[str, Any], above: str, leaf: Leaf) -> dict[str, Any]:
-    """Does `replaced` for a section. `above`: the prefix of its fields' names in messages."""
-    known = names_by_field(type(config))
-    result: dict[str, Any] = {}
-    for name, written in raw.items():
-        shown, value, names = f"{above}{name}", getattr(config, name), known[name]
-        if isinstance(value, BaseModel):
-            inner = written.model_dump(exclude_unset=True) if isinstance(written, BaseModel) else written
-            result[name] = _section(value, inner, f"{shown}.", leaf)
-        elif isinstance(value, dict) and _has_sections(value.values()):
-            result[name] = {key: _inner(one, f"{shown}.{key}", leaf) for key, one in value.items()}
-        elif isinstance(value, list) and _has_sections(value):
-            result[name] = [_inner(one, f"{shown}.{at}", leaf) for at, one in enumerate(value)]
-        elif value is None or value == [] or value == {}:  # an omitted section, for one
-            result[name] = written
-        elif names is None:
-            raise ConfigError(shown, "this endpoint does not accept the field, because its meaning is not classified")
-        elif names is Names.NOTHING:
-            result[name] = written
-        elif names is Names.METHODS:
-            result[name] = {key: _method(one, f"{shown}.{key}", leaf) for key, one in value.items()}
-        else:
-            result[name] = leaf(names, value, shown)
-    return result
-
-
-def _has_sections(values: Iterable[Any]) -> bool:
-    return any(isinstance(one, BaseModel) for one in values)
-
-
-def _inner(config: Any, shown: str, leaf: Leaf) -> dict[str, Any]:
-    """Returns one of several sections, as validated, because the submitted form may be shorter."""
-    if not isinstance(config, BaseModel):
-        raise ConfigError(shown, "expected a section, like the others in this list or mapping")
-    return _section(config, config.model_dump(exclude_unset=True), f"{shown}.", leaf)
-
-
-def _method(written: Any, shown: str, leaf: Leaf) -> Any:
-    """Returns a method of an evaluation: a finished audit, or an audit's fields.
-
-    The fields that the evaluation fills in have placeholder values while the others are checked.
-    """
-    if not isinstance(written, Mapping):
-        return leaf(Names.RUN, written, shown)
-    if taken := [name for name in FILLED_IN if name in written]:
-        raise ConfigError(shown, f"{', '.join(taken)} is set by the evaluation; remove it here")
-    try:
-        audit = AuditConfig.model_validate({"task": "-", "classes": ["-"], **written, **FILLED_IN})
-    except ValidationError as error:
-        problem = first_problem(error, None, AuditConfig)
-        message = str(problem).removeprefix(f"{problem.field}: " if problem.field else "")
-        raise ConfigError(f"{shown}.{problem.field}".rstrip("."), message) from error
-    return _section(audit, written, f"{shown}.", leaf)
-
-
 GUESSERS = ("bag-of-words",)
 _ROLES: dict[str, Role] = {role: role for role in get_args(Role)}
 _UPLOADS: dict[Names, tuple[str, ...]] = {
     Names.TABLE: ("images", "table"),
-    Names.CAPTIONS: ("table",),
+    Names.CAPTIONS: ("table", "csv"),
     Names.CAPTIONED: ("table",),
-    Names.VALUES: ("table",),
+    Names.VALUES: ("table", "csv"),
     Names.RUN: ("run",),
 }
 _SERVICES = ("http://", "https://", "openai:")
 _DEEPEST, _MOST = 12, 1_000_000
 LONGEST_NAME = 200
+_LABELS = re.compile(r"(?<=[?&])labels=upload:[0-9a-f]{64}(?=&|$)")
 _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 Find = Callable[[str, str, tuple[str, ...]], str]
@@ -130,10 +59,10 @@ def check(config: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy) -
 def names_uploaded_weights(config: Mapping[str, Any]) -> bool:
     """Returns whether a spec of a submitted config names uploaded weights, such as `onnx:upload:…`.
 
-    Uploaded images and tables, also tables of predictions, are treated like the tenant's other data, and may be used
-    with models of a hub or a listed service.
+    Uploaded images and tables, also tables of predictions, and lists of labels are treated like the tenant's other
+    data, and may be used with models of a hub or a listed service.
     """
-    texts = (text for _, text in _texts(config, "", 0))
+    texts = (_LABELS.sub("", text) for _, text in _texts(config, "", 0))
     return any("upload:" in text[1:] and not text.startswith("table:") for text in texts)
 
 

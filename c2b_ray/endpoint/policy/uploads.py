@@ -1,6 +1,7 @@
 """Uploads: a stream becomes a checked file of the tenant, named by the hash of its content, or leaves nothing.
 
     <root>/uploads/.incoming/<random>       while it arrives; removed if it is refused
+    <root>/uploads/.incoming/<sha256>/…     what arrived of one that is sent in parts (`parts`)
     <root>/uploads/<sha256>.onnx            after the checks (`paths.upload_path`)
 
 The same bytes twice are stored once. The receiver removes an interrupted upload; if the receiver died, `sweep` does.
@@ -9,6 +10,7 @@ This module knows streams and files; the caller handles the ledger's rows and a 
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import hashlib
@@ -32,9 +34,9 @@ from c2b_ray.endpoint.policy.weights import check_weights
 from c2b_ray.endpoint.scratch import ScratchFolder
 from c2b_ray.errors import InputError, SourceError, StorageError, WeightsError
 from c2b_ray.storage import files, resolve
-from c2b_ray.storage.s3 import patiently
+from c2b_ray.storage.s3 import file_info, patiently
 
-Kind = Literal["onnx", "safetensors", "image", "images", "table"]
+Kind = Literal["onnx", "safetensors", "image", "images", "table", "csv", "text"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 INCOMING = ".incoming"
 
@@ -145,10 +147,10 @@ def remove(root: str, sha256: str, kind: str) -> None:
 
 
 def sweep(root: str, older_than_seconds: float = 86_400.0) -> int:
-    """Removes what interrupted uploads left below a local root; returns how many. On a store they leave nothing."""
-    if "://" in root:
-        return 0
+    """Removes what interrupted uploads left below a root; returns how many. On a store only parts are left."""
     folder, removed = f"{root.rstrip('/')}/{UPLOADS}/{INCOMING}", 0
+    if "://" in root:
+        return _sweep_store(folder, older_than_seconds)
     with contextlib.suppress(FileNotFoundError):
         for entry in list(os.scandir(folder)):
             with contextlib.suppress(FileNotFoundError):
@@ -156,6 +158,22 @@ def sweep(root: str, older_than_seconds: float = 86_400.0) -> int:
                     shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
                     removed += 1
     return removed
+
+
+def _sweep_store(folder: str, older_than_seconds: float) -> int:
+    """Removes the parts of each upload of which no part is newer; returns of how many uploads."""
+    filesystem, path = resolve(folder)
+    with files.answers(folder):
+        infos = file_info(filesystem, fs.FileSelector(path, allow_not_found=True, recursive=True))
+    newest: dict[str, float] = {}
+    for info in infos:
+        if info.type == fs.FileType.File:
+            name = info.path[len(path.rstrip("/")) + 1 :].partition("/")[0]
+            newest[name] = max(newest.get(name, 0.0), (info.mtime_ns or 0) / 1e9)
+    old = [name for name, at in newest.items() if time.time() - at > older_than_seconds]
+    for name in old:
+        files.remove_directory(f"{folder}/{name}")
+    return len(old)
 
 
 def _completion_marker(path: str, kind: str) -> str:
@@ -174,6 +192,9 @@ def _seen(path: str, kind: Kind, policy: Policy, kept: str) -> dict[str, Any]:
     if kind == "table":
         _check_parquet(path)
         return {}
+    if kind in ("csv", "text"):
+        _check_text(path)
+        return {}
     summary = check_weights(path, policy.weights)
     if summary.kind != kind:
         raise WeightsError(f"the file is {summary.kind}, not {kind}")
@@ -189,6 +210,19 @@ def _check_parquet(path: str) -> None:
             raise SourceError(
                 "the first and last bytes are not those of a Parquet table; other formats are not accepted"
             )
+
+
+def _check_text(path: str) -> None:
+    """Checks that a file is text in UTF-8; the job's process reads the rest."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with open(path, "rb") as file:
+        while part := file.read(2**20):
+            try:
+                text = decoder.decode(part, final=len(part) < 2**20)
+            except UnicodeDecodeError as error:
+                raise SourceError(f"it is not text in UTF-8: {error.reason}; save it as UTF-8") from error
+            if "\0" in text:
+                raise SourceError("it holds NUL characters; expected text in UTF-8")
 
 
 def _kept(path: str, target: str) -> bool:

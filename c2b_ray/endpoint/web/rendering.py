@@ -35,6 +35,7 @@ from c2b_ray.endpoint.web.session import NOBODY, PageRequest, goto
 from c2b_ray.report.page import without_hidden
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import count, duration, plural, signed, small_probability
+from c2b_ray.report.words import size as in_units
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -96,11 +97,7 @@ def epoch(seconds: float | None) -> Markup | str:
 
 def size(bytes_: float | None) -> str:
     """Formats bytes with three digits, such as 20 GiB."""
-    if bytes_ is None:
-        return UNKNOWN
-    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-    power = next((power for power in range(len(units)) if bytes_ / 1024**power < 999.5), len(units) - 1)
-    return f"{bytes_ / 1024**power:.3g} {units[power]}"
+    return UNKNOWN if bytes_ is None else in_units(bytes_)
 
 
 def number(value: Any) -> str:

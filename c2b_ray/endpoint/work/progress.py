@@ -18,7 +18,6 @@ from c2b_ray.endpoint.counters import STAGES
 from c2b_ray.endpoint.ledger import jobs, keys, quotas
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Claim, Failure, FencedError, Job
-from c2b_ray.endpoint.words import fields_of, in_words_of_requests
 from c2b_ray.endpoint.work.fairness import SliceUse, measured
 from c2b_ray.endpoint.work.protocol import Problem, StepReport, WorkEnded, shortened
 from c2b_ray.errors import (
@@ -125,7 +124,7 @@ def problem(error: BaseException, hidden: str) -> Problem:
     texts; paths below it become relative."""
     title = next((title for kind, title in _TITLES if isinstance(error, kind)), "The job failed unexpectedly")
     if isinstance(error, C2BError):
-        detail, location = str(error), error.location
+        detail, location = error.worded("request"), error.location
     elif isinstance(error, MemoryError):
         detail, location = (
             "Ask for fewer images at once, a smaller batch or a smaller model, and submit it again.",
@@ -138,13 +137,10 @@ def problem(error: BaseException, hidden: str) -> Problem:
     def shown(text: str) -> str:
         return shortened(visible(without_credentials(text.replace(f"{hidden.rstrip('/')}/", ""))))
 
-    fields = fields_of(error.field) if isinstance(error, ConfigError) and error.field else []
-    if fields:
-        detail = detail.replace(f"{error.field}: ", f"{', '.join(fields)}: ", 1)  # type: ignore[attr-defined]
     return Problem(
         title=title,
-        detail=shown(in_words_of_requests(detail)),
-        field=fields[0] if fields else None,
+        detail=shown(detail),
+        field=(error.fields("request")[0] or None) if isinstance(error, ConfigError) else None,
         location=None if location is None else shown(location),
         again=(busy := isinstance(error, BusyRunError)) or not isinstance(error, InputError),
         busy=busy,

@@ -14,7 +14,10 @@ from safetensors.numpy import save
 
 from c2b_ray.client import Endpoint
 from c2b_ray.client.http import BusyError, NotAllowedError, NotThereError, RefusedError, UnreachableError
+from c2b_ray.endpoint.api import catalog
 from c2b_ray.endpoint.ledger import jobs
+from c2b_ray.endpoint.policy import parts
+from c2b_ray.errors import ConfigError, SourceError
 
 
 @pytest.fixture
@@ -170,3 +173,66 @@ def test_results_by_the_command_line(endpoint, url, audited, monkeypatch, tmp_pa
     file.write_text("task: x\n")
     status, _, said = c2b("remote", "audit", file)
     assert (status, "config." in said) == (2, True)
+
+
+class BreaksOff(httpx.HTTPTransport):
+    """Loses every connection after some parts of a file."""
+
+    def __init__(self, after):
+        super().__init__()
+        self.left, self.parts = after, []
+
+    def handle_request(self, request):
+        if "/parts/" in request.url.path:
+            self.left -= 1
+            if self.left < 0:
+                raise httpx.WriteError("the connection broke")
+            self.parts.append(int(request.url.path.rpartition("/")[2]))
+        return super().handle_request(request)
+
+
+def test_a_large_file_that_broke_off_goes_on_where_it_ended_and_is_sent_once(endpoint, url, tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "PART_BYTES", 1000)
+    monkeypatch.setattr(catalog, "PART_BYTES", 1000)
+    path, told = tmp_path / "w.safetensors", []
+    path.write_bytes(save({"w": np.random.default_rng(5).normal(size=1000)}))
+    count = -(-path.stat().st_size // 1000)
+    broken = BreaksOff(after=3)
+    with pytest.raises(UnreachableError), Endpoint(url, endpoint.keys["a"], 0.1, broken) as client:
+        client.upload(path, "safetensors")
+    assert broken.parts == [0, 1, 2]
+    whole = BreaksOff(after=100)
+    with Endpoint(url, endpoint.keys["a"], transport=whole) as client:
+        entry = client.upload(path, "safetensors", told=lambda what, done, total: told.append((what, done, total)))
+        assert whole.parts == list(range(3, count))
+        assert entry["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+        assert told[-1] == ("w.safetensors", path.stat().st_size, path.stat().st_size)
+        assert client.upload(path, "safetensors") == entry
+    assert whole.parts == list(range(3, count)), "the same file is not sent twice"
+
+
+def test_a_file_without_room_is_refused_before_it_is_sent(endpoint, url, tmp_path, monkeypatch):
+    (tmp_path / "w.safetensors").write_bytes(save({"w": np.zeros(7, np.float32)}))
+    sent = BusyForOneUpload()
+    used = {"storage_bytes": {"limit": 2**30, "used": 2**30 - 5}}
+    with Endpoint(url, endpoint.keys["a"], transport=sent) as client:
+        monkeypatch.setattr(client, "quotas", lambda: used)
+        with pytest.raises(SourceError, match=r"has \d+ B, and of the 1 GiB that the tenant may store 1 GiB are used"):
+            client.upload(tmp_path / "w.safetensors", "safetensors")
+    assert sent.bodies == []
+
+
+def test_a_file_that_is_too_large_is_named_with_its_field_and_nothing_is_sent(endpoint, url, tmp_path, monkeypatch):
+    (tmp_path / "net.onnx").write_bytes(b"x" * 3000)
+    fields = {**CONFIG, "classifier": f"onnx:{tmp_path}/net.onnx"}
+    with Endpoint(url, endpoint.keys["a"]) as client:
+        monkeypatch.setattr(client, "catalog", lambda: {"uploads": {"bytes": 2000, "part_bytes": 1000}})
+        with pytest.raises(
+            ConfigError, match=r"classifier: .*net\.onnx has 2\.93 KiB, and an upload may have 1\.95 KiB"
+        ):
+            client.upload_files("c2b", fields)
+        monkeypatch.undo()
+        said = []
+        with pytest.raises(RefusedError, match="neither ONNX nor safetensors"):
+            client.upload_files("c2b", fields, say=said.append)
+    assert said == [f"{tmp_path}/net.onnx: 2.93 KiB of the 2 GiB that an upload may have"]

@@ -73,12 +73,17 @@ def test_a_named_cell_alone_is_looked_at():
     assert len(outcomes("against")) == 5
 
 
+FIELDS_OF_CHECK = ("gate", "classifier", "cell", "outcome", "message", "evidence")
+
+
 def test_a_cell_without_images_is_skipped_and_a_gate_that_checked_nothing_fails():
     skipped, nothing = check(["boat/size/huge:phi<0.5"], SCORES)
     assert skipped.outcome == "skipped"
     assert "not known" in skipped.message
     assert (nothing.outcome, nothing.cell) == ("failed", EVERY_CELL)
-    assert "--allow-undetermined" in nothing.message
+    assert nothing.message.endswith("; --allow-undetermined lets that pass")
+    assert nothing.worded("request").message.endswith("; allow_unchecked lets that pass")
+    assert nothing.worded("request").to_json().keys() == skipped.to_json().keys() == set(FIELDS_OF_CHECK)
     (alone,) = check(["boat/size/huge:phi<0.5"], SCORES, allow_unchecked=True)
     assert not failed([alone])
     assert outcomes("undetermined")["boat/size/huge"] == "skipped"

@@ -69,7 +69,7 @@ def test_an_option_without_effect_is_refused(c2b, arguments, words):
     ("name", "kind"),
     [
         ("net.onnx", "onnx"), ("NET.SafeTensors", "safetensors"), ("photos.zip", "images"), ("photos.tar.gz", "images"),
-        ("bus.jpeg", "image"), ("rows.parquet", "table"),
+        ("bus.jpeg", "image"), ("rows.parquet", "table"), ("predictions.csv", "csv"), ("labels.txt", "text"),
     ],
 )  # fmt: skip
 def test_what_an_upload_is_follows_from_its_name(c2b, monkeypatch, name, kind):
@@ -78,10 +78,21 @@ def test_what_an_upload_is_follows_from_its_name(c2b, monkeypatch, name, kind):
     monkeypatch.setattr(Endpoint, "upload", upload, raising=False)
     assert c2b("remote", "upload", name)[:2] == (0, "upload:1\n")
     assert c2b("remote", "upload", name, "--kind", "table")[0] == 0
-    assert sent == [(name, kind, None), (name, "table", None)]
+    assert [what[:3] for what in sent] == [(name, kind, None), (name, "table", None)]
 
 
 def test_an_upload_whose_name_does_not_say_what_it_is_is_refused(c2b):
-    status, _, said = c2b("remote", "upload", "labels.csv")
+    status, _, said = c2b("remote", "upload", "labels.docx")
     assert status == 2
-    assert "labels.csv: its name does not say what it is" in said
+    assert "labels.docx: its name does not say what it is" in said
+
+
+def test_options_of_bare_images_do_not_belong_to_an_audit_file(c2b, tmp_path):
+    (tmp_path / "audit.yaml").write_text("task: t")
+    status, _, said = c2b("remote", "audit", tmp_path / "audit.yaml", "--classifier", "world:clip")
+    assert status == 2
+    assert "is an audit file, which says itself what --classifier" in said
+    status, _, said = c2b("remote", "audit", tmp_path)
+    assert status == 2
+    assert "--classifier" in said
+    assert "holds images: name what answers them" in said

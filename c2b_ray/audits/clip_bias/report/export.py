@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.clip_bias.run import ClipBiasRun
-from c2b_ray.errors import ConfigError, RunError, nearest
+from c2b_ray.errors import Argument, ConfigError, RunError, nearest
 from c2b_ray.report.export import about, csv_of, exported, json_of, parquet_of
 
 SETTINGS = ("recall_k", "hit", "skew_k", "skew_share", "skew_rule", "groups", "amplification", "leakage", "window",
@@ -38,5 +38,5 @@ def _biases(run: ClipBiasRun, model: str | None) -> pa.Table:
         raise RunError(f"{run.path}: nothing is measured yet; run its c2b clip-bias to the end", run=run.path)
     known = run.biases["model"].unique().to_pylist()
     if model is not None and model not in known:
-        raise ConfigError("--classifier", f"{run.path} has no model {model!r}; {nearest(model, known)}")
+        raise ConfigError(Argument.CLASSIFIER, f"{run.path} has no model {model!r}; {nearest(model, known)}")
     return run.biases if model is None else run.biases.filter(pc.equal(run.biases["model"], model))

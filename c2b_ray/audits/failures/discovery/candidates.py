@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from c2b_ray import prompts
 from c2b_ray.audits.failures.discovery.sentences import DroppedSentence, behind, caption, finished, noun, split, usable
 from c2b_ray.config.hierarchy import Ancestry, Entry
-from c2b_ray.errors import ConfigError, ReplyError, nearest
+from c2b_ray.errors import Argument, ConfigError, ReplyError, nearest
 from c2b_ray.names import mentions, normalise
 from c2b_ray.roles import ChatReply, ChatRequest
 from c2b_ray.steps import synonyms
@@ -75,7 +75,7 @@ def table(candidates: Iterable[Candidate]) -> pa.Table:
     return pa.Table.from_pylist(rows, CANDIDATES)
 
 
-def written(text: str, labels: Sequence[str], origin: Origin, field: str = "caption") -> Candidate:
+def written(text: str, labels: Sequence[str], origin: Origin, field: str | Argument = "caption") -> Candidate:
     """Returns a caption as a person or a file wrote it, word for word, for the one label that it contains.
 
     Raises ConfigError for `field` where it contains none of the labels, or several, which is ambiguous. Where one label

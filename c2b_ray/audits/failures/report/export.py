@@ -10,7 +10,7 @@ import pyarrow as pa
 from c2b_ray.audits.failures.comparison import classifiers_of
 from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.audits.kit.models import one_of
-from c2b_ray.errors import RunError
+from c2b_ray.errors import Argument, RunError
 from c2b_ray.report.export import about, csv_of, exported, exported_only, json_of, parquet_of
 
 SETTINGS = ("labels", "rule", "confidence", "hierarchy", "prompt", "targets", "budget", "alpha", "seed")
@@ -45,4 +45,4 @@ def _hypotheses(run: FailuresRun, classifier: str | None) -> pa.Table:
 
 
 def _chosen(run: FailuresRun, classifier: str | None) -> str | None:
-    return None if classifier is None else one_of(classifiers_of(run), classifier, "--classifier", run.path)
+    return None if classifier is None else one_of(classifiers_of(run), classifier, Argument.CLASSIFIER, run.path)

@@ -5,7 +5,7 @@ Knows the tables of the run; knows nothing of where an export goes.
 
 from __future__ import annotations
 
-from c2b_ray.errors import ConfigError, RunError
+from c2b_ray.errors import Argument, ConfigError, RunError
 from c2b_ray.report.export import csv_of, exported, json_of, parquet_of
 from c2b_ray.report.redact import cleaned
 from c2b_ray.storage.run import Run
@@ -32,7 +32,7 @@ def json(run: Run, classifier: str | None = None) -> bytes:
 
 def _complete(run: Run, classifier: str | None) -> Run:
     if classifier is not None:
-        raise ConfigError("--classifier", "a run of c2b prompts has no classifiers")
+        raise ConfigError(Argument.CLASSIFIER, "a run of c2b prompts has no classifiers")
     if not run.has("prompts"):
         raise RunError(f"{run.path}: the run has no prompts yet; run its c2b prompts to the end", run=run.path)
     return run

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -60,8 +61,31 @@ def test_a_file_that_was_changed_is_kept(tmp_path):
     assert written(draft, place) == place
     assert written(draft, place) == place
     (tmp_path / "out.yaml").write_text("task: mine")
-    assert written(draft, place) == f"{tmp_path}/out-2.yaml"
+    other = written(draft, place)
+    assert re.fullmatch(rf"{tmp_path}/out-\w{{8}}\.yaml", other)
     assert (tmp_path / "out.yaml").read_text() == "task: mine"
+    assert [written(draft, place) for _ in range(3)] == [other] * 3
+    (tmp_path / "out.yaml").write_text("[no audit")
+    assert written(draft, place) == other
+
+
+def test_each_audit_of_the_same_images_has_one_file(tmp_path):
+    photos = folder_of(tmp_path / "photos", bus=1, boat=1)
+    place = place_of(photos, None, str(tmp_path / "runs"))
+    first, second = (drafted(photos, CONTROL, Choices(task=task)) for task in ("Which?", "What?"))
+    names = [written(draft, place) for draft in (first, second, first, second)]
+    assert names[0] == place
+    assert len({*names}) == 2
+    assert names[:2] == names[2:]
+    assert [read_audit(name).task for name in names[:2]] == ["Which?", "What?"]
+
+
+def test_a_file_whose_comments_alone_were_changed_is_the_same_audit(tmp_path):
+    draft = drafted(folder_of(tmp_path / "photos", bus=1, boat=1), CONTROL)
+    path = tmp_path / "photos.yaml"
+    path.write_text(f"# mine\n{draft.text}")
+    assert written(draft, str(path)) == str(path)
+    assert path.read_text().startswith("# mine")
 
 
 @pytest.mark.parametrize(

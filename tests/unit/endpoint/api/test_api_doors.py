@@ -1,5 +1,6 @@
 """Who gets in, and what is said to who does not: on every route that the application has."""
 
+import hashlib
 import re
 
 import pytest
@@ -23,6 +24,7 @@ BODIES = {
     "/v1/admin/tenants": {"name": "x"},
     "/v1/webhooks": {"url": "https://example.org/hook"},
 }
+PART = f"{PATH}/{{sha256}}/parts/{{number}}"
 DOWN = DatabaseDownError("postgres at 10.0.0.7 is gone", 3.0)
 
 
@@ -54,6 +56,11 @@ def asked(client, method, path, ids):
         url += "?classifier=weights-1"
     if path == PATH and method == "POST":
         return client.post(url, content=b"no model", headers={"X-Upload-Kind": "onnx"})
+    if path == f"{PATH}/{{sha256}}":
+        return client.request(method, url, headers={"X-Upload-Kind": "onnx"} if method == "POST" else {})
+    if path == PART:
+        own = url.replace(ids["sha256"], "b" * 64)
+        return client.put(own, content=b"part", headers={"X-Part-SHA256": hashlib.sha256(b"part").hexdigest()})
     return client.request(method, url, json=BODIES.get(path, {}) if method == "POST" else None)
 
 
@@ -74,6 +81,7 @@ def ids(endpoint):
         "form": "csv",
         "key_id": key["id"],
         "sha256": sha,
+        "number": "0",
         "webhook_id": hook.id,
     }
 
@@ -81,7 +89,9 @@ def ids(endpoint):
 def test_another_tenants_ids_are_not_there_on_any_route(endpoint, ids):
     for method, path in every_route(endpoint):
         answer = asked(endpoint.as_("b"), method, path, ids)
-        if "{" in path or path == "/v1/comparisons":
+        if path == PART:
+            assert answer.status_code == 200, "whoever sends a part has a file of its own"
+        elif "{" in path or path == "/v1/comparisons":
             assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), (method, path)
             nowhere = {name: "job_" + "0" * 24 if name == "job_id" else value for name, value in ids.items()}
             if "{job_id}" in path:  # in the same words as for what does not exist

@@ -9,7 +9,18 @@ from c2b_ray.endpoint import counters
 from c2b_ray.endpoint.work.progress import ProgressReporter, problem
 from c2b_ray.endpoint.work.protocol import ProtocolError, from_child, line
 from c2b_ray.engine.progress import Progress
-from c2b_ray.errors import BusyRunError, ConfigError, ServiceError, SourceError, StorageError
+from c2b_ray.errors import (
+    Argument,
+    BusyRunError,
+    ConfigError,
+    RunError,
+    ServiceError,
+    SourceError,
+    StorageError,
+    another_run,
+    naming,
+    resuming,
+)
 
 
 def progress(step: str, answered: int, resumed: int = 0) -> Event:
@@ -97,3 +108,19 @@ def test_a_problem_says_what_to_do_without_secrets_or_the_servers_paths():
     assert "abcdefgh12345" not in said.detail
     assert said.location == "data/x.csv"
     assert problem(ConfigError("images.table", "no"), "/srv").field == "images.table"
+
+
+def test_a_failed_job_names_the_fields_of_its_request_and_its_remedy():
+    about_class = ConfigError(
+        Argument.CLASS, "'a thing' names no class", remedy=naming("name one with ", Argument.CLASS)
+    )
+    failed = problem(about_class, "/srv/tenants/t")
+    assert (failed.field, failed.detail) == (
+        "target_class", "target_class: 'a thing' names no class; name one with target_class"
+    )  # fmt: skip
+    changed = RunError("the images changed", remedy=another_run("to audit them as they are"))
+    assert problem(changed, "/srv/tenants/t").detail == "the images changed; submit it again to audit them as they are"
+    full = StorageError("/srv/tenants/t/runs/r: the disk is full", remedy=resuming("free some space"))
+    assert problem(full, "/srv/tenants/t").detail == (
+        "runs/r: the disk is full; free some space and submit it again, it resumes"
+    )
