@@ -44,6 +44,7 @@ LEAST_SHARE = 0.1
 """Of all answers, those that have to follow a look beyond chance. A classifier that is right on 80 % and whose labels
 are named in another order is right on none; of its errors no more than half agree with their look-alikes."""
 TABLE, ALIKE, VECTORS = "looks", "look_alikes", "look_vectors"
+_OF_ANSWERS = ["image_id", "label", "predicted_class", "answered", "undecided", "error"]
 _DESCRIBE = StageConfig(LOOK_VECTORS, stage="measure", rows_per_file=1024)
 
 
@@ -83,15 +84,21 @@ class _Answered:
 
 def _answered(run: C2BRun, config: AuditConfig) -> Iterator[tuple[str, _Answered]]:
     """Yields each classifier with its answers."""
-    captions, draws, predictions = run.captions, run.draws, run.predictions
+    captions, draws = run.captions, run.draws
     known = classes_of_labelled(captions, draws)
     assert known is not None
     ids, number = known
     _, of_caption = numbered(captions["target_class"])
     classes = dict(zip(of_caption.tolist(), captions["target_class"].to_pylist(), strict=True))
+    # Ids are hashes: the first are a random sample. Twice as many as are kept, since copies and failures fall out.
+    order = np.asarray(ids.alphabetical(np.arange(len(ids))))[: 2 * MOST_IMAGES]
+    sample = ids.names(order).cast(pa.string())
+    images, predictions = (
+        table.filter(pc.is_in(table["image_id"], sample))
+        for table in (run.read("images", OF_COPIES), run.predictions_of(_OF_ANSWERS))
+    )
     # Of copies the first id: also of those that are filed under two classes, which no class can be told from.
-    order = np.asarray(ids.alphabetical(np.arange(len(ids))))
-    pictures = Distinct(run.read("images", OF_COPIES)).pictures(ids)[order]
+    pictures = Distinct(images).pictures(ids)[order]
     order = order[np.sort(np.unique(pictures, return_index=True)[1])]
     for classifier in config.classifiers:
         answers = answers_of(predictions, classifier)
@@ -104,7 +111,7 @@ def _of_classifier(
     rows = answers.rows_of(ids)[order]
     target = np.array([answers.number(classes[one]) for one in number[order].tolist()], np.int64)
     taken = answers.taken(rows, target)
-    kept = np.flatnonzero(taken != NO_ANSWER)[:MOST_IMAGES]  # ids are hashes: the first are a random sample
+    kept = np.flatnonzero(taken != NO_ANSWER)[:MOST_IMAGES]
     taken, target, images = taken[kept], target[kept], order[kept]
     undecided = answers.is_undecided(rows[kept])
     of_name: dict[str, int] = {}
