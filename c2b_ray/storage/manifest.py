@@ -262,15 +262,11 @@ def stored_config(fields: Mapping[str, Any], model: type[BaseModel], location: s
     """Returns the config of a run of `command` from the `fields` of its manifest.
 
     The config was validated when the run began. So each field is read as its type says, and the rules between fields
-    are not applied: they may refuse today what an earlier release allowed, and they fill in defaults that this run did
-    not have. What the manifest lacks has the field's default, what `model` does not know is left out. Raises RunError
-    where a required field is missing, and for a value that a field cannot have.
+    are not applied: they may refuse today what an earlier release allowed. What the manifest lacks has the field's
+    default, or none where there is none; what `model` does not know is left out. Raises RunError for a value that a
+    field cannot have.
     """
     readers = _field_readers(model)
-    if missing := [name for name, field in model.model_fields.items() if field.is_required() and name not in fields]:
-        raise RunError(
-            f"{location}: config.{missing[0]}: Field required; it is damaged: run its {command} again", run=location
-        )
     values = {}
     for name in readers.keys() & fields.keys():
         try:

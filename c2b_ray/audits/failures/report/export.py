@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from c2b_ray.audits.failures.comparison import classifiers_of
+from c2b_ray.audits.failures.report.page import read_facts
 from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.audits.kit.models import one_of
 from c2b_ray.errors import Argument, RunError
@@ -45,4 +45,6 @@ def _hypotheses(run: FailuresRun, classifier: str | None) -> pa.Table:
 
 
 def _chosen(run: FailuresRun, classifier: str | None) -> str | None:
-    return None if classifier is None else one_of(classifiers_of(run), classifier, Argument.CLASSIFIER, run.path)
+    return (
+        None if classifier is None else one_of(list(read_facts(run).names), classifier, Argument.CLASSIFIER, run.path)
+    )

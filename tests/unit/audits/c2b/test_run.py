@@ -5,6 +5,7 @@ import sys
 
 import pyarrow as pa
 import pytest
+from audit_configs import audit_config
 
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.audits.c2b.run import CLASSIFIER, open_c2b_run
@@ -16,6 +17,8 @@ from c2b_ray.storage.run import load_run
 from c2b_ray.tables import CAPTIONS, DRAWS, POOLED, PREDICTIONS, REJECTED, SCORES
 
 ROW = pa.Table.from_pylist([{"step": "propose", "about": "bus", "reply": "?", "reason": "not JSON"}], REJECTED)
+
+CONFIG = audit_config().model_dump(mode="json")
 
 
 def test_a_run_is_opened_again_with_what_it_holds(tmp_path):
@@ -159,7 +162,7 @@ def test_a_finished_run_that_is_opened_again_is_finished_until_it_changes(tmp_pa
 
 
 def finished_run(place):
-    with open_c2b_run(place, "a", {}) as run:
+    with open_c2b_run(place, "a", CONFIG) as run:
         run.write("rejected", ROW)
         run.write("scores", SCORES.empty_table())
         files.make_directory(run.location("predictions"))
@@ -221,30 +224,30 @@ def gate_scores(path):
 def test_a_swapped_table_stops_a_rerun_and_a_lost_one_does_not(tmp_path):
     run = finished_run(tmp_path / "run")
     (tmp_path / "run/scores.parquet").unlink()
-    with open_c2b_run(run.path, "a", {}) as again:
+    with open_c2b_run(run.path, "a", CONFIG) as again:
         again.write("scores", SCORES.empty_table())
     files.write_table(run.location("rejected.parquet"), pa.concat_tables([ROW, ROW]))
-    with open_c2b_run(run.path, "a", {}) as again:  # running by now: its tables are still being made
+    with open_c2b_run(run.path, "a", CONFIG) as again:  # running by now: its tables are still being made
         again.update({"status": "finished"})
     files.write_table(run.location("rejected.parquet"), ROW)
-    with pytest.raises(RunError, match="delete it"), open_c2b_run(run.path, "a", {}):
+    with pytest.raises(RunError, match="delete it"), open_c2b_run(run.path, "a", CONFIG):
         pass
 
 
 def test_what_a_killed_writer_left_is_cleaned_and_no_reason_to_refuse(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json.tmp-0123abcd").write_text("{")
-    with open_c2b_run(tmp_path / "run", "a", {}):
+    with open_c2b_run(tmp_path / "run", "a", CONFIG):
         pass
     (tmp_path / "run" / "scores.parquet.tmp-0123abcd").write_text("")
     (tmp_path / "run" / "mine.tmp-0123abcd").write_text("a user's own")
-    with open_c2b_run(tmp_path / "run", "a", {}):
+    with open_c2b_run(tmp_path / "run", "a", CONFIG):
         pass
     assert sorted(files.entries(tmp_path / "run")) == [".lock", "mine.tmp-0123abcd", "run.json"]
 
 
 def test_a_table_of_another_schema_and_an_impossible_cosine_are_refused(tmp_path):
-    with open_c2b_run(tmp_path / "run", "a", {}) as run:
+    with open_c2b_run(tmp_path / "run", "a", CONFIG) as run:
         files.write_table(run.location("scores.parquet"), ROW)
         with pytest.raises(RunError, match=r"scores\.parquet: no column .*classifier"):
             run.scores  # noqa: B018
@@ -259,7 +262,7 @@ def test_a_table_of_another_schema_and_an_impossible_cosine_are_refused(tmp_path
 
 
 def test_columns_that_an_older_release_did_not_write_are_read_as_null(tmp_path):
-    with open_c2b_run(tmp_path / "run", "a", {}) as run:
+    with open_c2b_run(tmp_path / "run", "a", CONFIG) as run:
         old = POOLED.empty_table().drop_columns(["basis", "captions", "caption_spread"])
         files.write_table(run.location("pooled.parquet"), old)
         assert set(run.read("pooled").column_names) == set(POOLED.names)
