@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from c2b_ray import compare, load_run
 from c2b_ray.audits.c2b.classification import one_of
 from c2b_ray.cli.commands import app
-from c2b_ray.errors import ConfigError
+from c2b_ray.errors import Argument, ConfigError
 from c2b_ray.tables import COMPARISON
 
 OLD, NEW = "world:old", "world:new"
@@ -108,9 +108,9 @@ def test_a_classifier_is_named_by_its_path_from_here_or_as_pages_call_it(c2b, tm
         told = json.loads(c2b("compare", run.path, *arguments, "--json")[1])
         assert (told["classifier_a"], told["classifier_b"]) == specs
     monkeypatch.chdir("/")
-    assert one_of(run, "onnx:b.onnx", "--classifier") == specs[1]
+    assert one_of(run, "onnx:b.onnx", Argument.CLASSIFIER) == specs[1]
     with pytest.raises(ConfigError, match=r"no predictions of .onnx:c.onnx.; .*b\.onnx"):
-        one_of(run, "onnx:c.onnx", "--classifier")
+        one_of(run, "onnx:c.onnx", Argument.CLASSIFIER)
 
 
 def test_python_gives_what_the_command_line_shows(runs):
