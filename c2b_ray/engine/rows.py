@@ -133,9 +133,12 @@ def with_second(answers: pa.Table, rows: pa.Table, id_column: str, also: SecondT
         return answers
     ids = rows[id_column].combine_chunks()
     first = pc.list_element(ids, 0) if pa.types.is_list(ids.type) else ids
-    at = pc.index_in(first, answers[id_column].combine_chunks()).to_numpy(zero_copy_only=False)
+    second = rows.select(also.schema.names).cast(also.schema).to_struct_array().combine_chunks()
+    answered = answers[id_column].combine_chunks()
+    if answered.equals(first):  # one classifier, none of whose answers is there already
+        return answers.append_column(TRAVELS, second)
+    at = pc.index_in(first, answered).to_numpy(zero_copy_only=False)
     places = np.full(answers.num_rows, -1, np.int64)
     places[at] = np.arange(rows.num_rows)
-    second = rows.select(also.schema.names).cast(also.schema).to_struct_array().combine_chunks()
     beside = second.take(pa.array(places, mask=places < 0))
     return answers.append_column(TRAVELS, beside)
