@@ -4,7 +4,8 @@
     sigmoid    each output is the score of a label on its own (multi-label): a picture may show several, or none
 
 One output alone is the score z of one label against all else, whose probability is sigmoid(z). It becomes two labels
-that exclude each other, with the logits 0 and z: softmax((0, z)) = (1 − sigmoid(z), sigmoid(z)).
+that exclude each other, with the logits 0 and z: softmax((0, z)) = (1 − sigmoid(z), sigmoid(z)). With `?head=sigmoid`
+it stays one label, whose negatives are all images that do not show it, whatever they show.
 
 `?head=` of a spec states it; where it does not, what the model's files say holds. It knows no library of models.
 """
@@ -76,6 +77,10 @@ def outputs_of(
         if stated == "softmax":
             raise SpecError(f"{spec.text}: head=softmax, but {ONE_OUTPUT}, whose softmax is 1 for every picture")
         labels = _two_labels(spec, usual)
+        if stated and labels[0] == _not(labels[1]):
+            return Outputs(
+                labels[1:], head, fact=ModelFact("head", f"one sigmoid, of {labels[1]!r}", source, option="head")
+            )
         said = f"one sigmoid: the score of {labels[1]!r}, against {labels[0]!r}"
         return Outputs(labels, "softmax", True, ModelFact("head", said, source or ONE_OUTPUT, option="head"))
     labels = label_names(spec, count, usual)
@@ -88,13 +93,17 @@ def _two_labels(spec: Spec, usual: Sequence[str] | None) -> tuple[str, str]:
     path = spec.options.get("labels")
     names = read_labels(path) if path else tuple(usual or ("label_0",))
     if len(names) == 1:
-        return f"not {names[0]}", names[0]
+        return _not(names[0]), names[0]
     if len(names) == 2:
         return names[0], names[1]
     raise SpecError(
         f"{spec.text}: {len(names)} label names for one output; give one with ?labels=PATH, of the label whose "
         "score it is, or two: first that of a low score"
     )
+
+
+def _not(name: str) -> str:
+    return f"not {name}"
 
 
 def refuse_other_heads(spec: Spec, known: Description, outputs: int) -> None:

@@ -165,8 +165,8 @@ class InMemory:
     model brings its own. `revision`: identifies the model where no hash can. `batch`: pictures per batch.
     `output`: "logits", "probabilities", "log-probabilities" or "percent", where what it gives on trial pictures leaves
     that open. `head`: "sigmoid" where each output is the score of a label on its own, so that a picture may show
-    several labels or none. A model with one output has one label, whose score it is: "dog" then stands beside
-    "not dog".
+    several labels or none. A model with one output has one label, whose score it is: without a head, "not dog" then
+    stands beside "dog".
     """
 
     model: Model
@@ -326,7 +326,7 @@ def hold(
 def _outputs(source: InMemory) -> Outputs:
     """Returns the labels of a model in memory: of one output, which has one name, two."""
     labels = tuple(source.labels)
-    if len(labels) == 1:
+    if len(labels) == 1 and source.head != "sigmoid":
         if source.head == "softmax":
             raise ConfigError("head", "softmax, but the model has one label, whose softmax is 1 for every picture")
         said = f"one sigmoid: the score of {labels[0]!r}, against 'not {labels[0]}'"

@@ -107,6 +107,15 @@ LABEL_ERRORS = pa.schema(
     ]
 )
 
+LABELLED_IMAGES = pa.schema(
+    [
+        pa.field("image_id", _text, nullable=False),
+        pa.field("classes", pa.list_(_text), nullable=False),  # those of the audit that it shows, in their order
+        pa.field("attributes", pa.list_(_text), nullable=False),  # of which it has a value
+        pa.field("bias_classes", pa.list_(_text), nullable=False),  # the value of each
+    ]
+)
+
 INTERSECTIONS = pa.schema(
     [
         pa.field("classifier", _text, nullable=False),

@@ -198,15 +198,21 @@ PREDICTIONS = pa.schema(
         pa.field("image_id", _text, nullable=False),
         pa.field("classifier", _text, nullable=False),
         pa.field("revision", _text, nullable=False),  # of the classifier
-        pa.field("label", _text),  # the classifier's own likeliest label; null where several are
+        # The classifier's own likeliest label; null where several are. Of labels each on its own, the classes that it
+        # gives, without a probability.
+        pa.field("label", _text),
         pa.field("label_probability", pa.float32()),
-        pa.field("predicted_class", _text),  # the task's class of the label; null where it belongs to none
+        # The task's class of the label; null where it belongs to none. Of labels each on its own, "below the
+        # threshold": the answer to every class that is not among `answered`.
+        pa.field("predicted_class", _text),
         pa.field("class_probability", pa.float32()),
-        # The classes for which the answer counts as right; null: `predicted_class` alone. Rule `top5` gives several.
+        # The classes for which the answer counts as right; null: `predicted_class` alone. Rule `top5` gives several,
+        # and labels each on its own any number.
         pa.field("answered", pa.list_(_text)),
         pa.field("undecided", _text),  # why there is no single answer (a tie, no mass on any class); it is wrong
         pa.field("error", _text),  # why there is no prediction
-        # That of each of the audit's classes, in their order: the sum over a class's labels. Null where it is not used.
+        # That of each of the audit's classes, in their order: the sum over a class's labels, or of labels each on its
+        # own the largest. Null where it is not used.
         pa.field("probabilities", pa.list_(pa.float32())),
     ]
 )

@@ -38,6 +38,7 @@ AUDIT = Audit(
         "intersections": tables.INTERSECTIONS,
         "embeddings": tables.IMAGE_EMBEDDINGS,
         "label_errors": tables.LABEL_ERRORS,
+        "labelled_images": tables.LABELLED_IMAGES,
         "scores_without": tables.SCORES,
         "perturbed_images": tables.PERTURBED_IMAGES,
         "perturbed_predictions": tables.PERTURBED_PREDICTIONS,

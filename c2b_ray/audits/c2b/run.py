@@ -11,6 +11,7 @@ agreement.parquet                      if they come from two sources
 intersections.parquet                  if pairs of attributes were requested
 label_errors.parquet                   images whose label may be wrong, if the audit asks for them,
 scores_without.parquet                 and the scores without them
+labelled_images.parquet                what each image shows, if a classifier gives each label on its own
 clusters.parquet                       the cluster of each image, if the audit names what a cluster is
 properties/                            Parquet parts: what was measured of each image, if the audit measures images
 questions.parquet                      attributes whose values are read off the images, if the audit does that,
