@@ -289,6 +289,23 @@ class Classification:
             return answers_at(logits, self.labels, self.class_labels, self.cut)
         return answers(logits, self.labels, self.class_labels, self.right)
 
+    @property
+    def rule(self) -> str | None:
+        """When an answer is right, after "when", where `right` does not say it."""
+        if self.head == "sigmoid":
+            alike = len(set(self.thresholds)) == 1
+            of = zip(self.classes, self.thresholds, strict=True)
+            said = f"{self.thresholds[0]:g}" if alike else ", ".join(f"{value:g} for {name}" for name, value in of)
+            return (
+                f"the class is given: its own probability, a sigmoid, reaches {said}, whatever else is given. Accuracy "
+                "is then recall: the share of the images that show a class to which it is given"
+            )
+        if self.cut is not None:
+            position, threshold = self.cut
+            names = self.labels[position], self.labels[1 - position]
+            return f"its label is the answer: {names[0]} from a probability of {threshold:g}, otherwise {names[1]}"
+        return None
+
     def prediction_id(self, image_id: str) -> str:
         return self.prediction_ids([image_id])[0]
 

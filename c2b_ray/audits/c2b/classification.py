@@ -39,6 +39,8 @@ def contestants(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
         run.update({"models": {f"{CLASSIFIER}{name}": model_row(spec, known)}})
         warn_of_assumptions(steps, name, known)
         contestants.append(AuditedClassifier(models.classifier(spec), asking, known.shape, known.takes_files))
+    if rule := next((one.question.rule for one in contestants if one.question.rule), None):
+        run.update({"rule": rule})
     return contestants
 
 

@@ -61,6 +61,7 @@ class C2BManifest(Manifest):
     """`blank_rows`: for each column of a labelled table, the rows of the audit's classes without a value.
     `setup`: what the answers show about how the classifiers are set up. `derived`: attributes that were cut from
     measurements or columns of numbers and dates, or come from a model (`hypotheses.derived.Derived.record`).
+    `rule`: when an answer is right, in words, where that follows from the classifiers and the config's `threshold`.
     `perturbed`: `side`, to which the shorter side of perturbed pictures was reduced."""
 
     budget: dict[str, Any] | None = None
@@ -68,6 +69,7 @@ class C2BManifest(Manifest):
     blank_rows: dict[str, int] | None = None
     setup: list[dict[str, Any]] | None = None
     derived: list[dict[str, Any]] | None = None
+    rule: str | None = None
 
 
 class C2BRun(Run):

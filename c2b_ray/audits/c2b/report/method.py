@@ -46,10 +46,10 @@ def method(manifest: Mapping[str, Any]) -> Method:
     return method_of(manifest, settings, _COUNTS, "c2b audit audit.yaml --out RUN")
 
 
-def right_line(config: Mapping[str, Any]) -> str:
+def right_line(config: Mapping[str, Any], rule: str | None = None) -> str:
     """Returns a sentence that tells when an answer counts as right; empty where the config does not contain the
-    rule."""
-    rule = _RIGHT.get(str(config.get("right")))
+    rule. `rule`: the run's own, which follows from its classifiers (`C2BManifest.rule`)."""
+    rule = rule or _RIGHT.get(str(config.get("right")))
     return f"An answer is right when {rule}." if rule else ""
 
 
@@ -64,7 +64,7 @@ def _settings(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> Iterato
     named = {
         "Task": config.get("task"),
         "Cells are compared by": metric_name(str(config["metric"])) if config.get("metric") else None,
-        "An answer is right when": _RIGHT.get(str(config.get("right"))),
+        "An answer is right when": manifest.get("rule") or _RIGHT.get(str(config.get("right"))),
         "Images": named_source or None,
         "Independent samples": mapping(config.get("images")).get("cluster"),
         "Attributes that nobody annotated": DerivedValues(manifest).setting() or None,

@@ -164,8 +164,7 @@ def test_each_label_has_the_metric_of_all_images_by_group(world: World, name: st
         (FAIR, "balanced_accuracy", set()),
         (BLIND_IN_FOG, "accuracy", {("car", "fog", "against"), ("car", "sun", "for")}),
         (BLIND_IN_FOG, "f1", {("car", "fog", "against"), ("car", "sun", "for")}),
-        # Labels that are given too often are no matter of recall, which gains by them.
-        (EAGER_IN_FOG, "accuracy", {("car", "fog", "for"), ("car", "sun", "against")}),
+        # Labels that are given too often are no matter of recall.
         (EAGER_IN_FOG, "precision", {("car", "fog", "against"), ("car", "sun", "for")}),
     ],
 )
@@ -175,7 +174,7 @@ def test_a_planted_bias_is_found_in_its_label_alone(
     run = c2b_ray.audit(world.audit(head, metric=metric), out=world.folder / "run", via="here")
     assert verdicts(run) == expected
     page = Path(run.report).read_text()
-    assert "below the threshold" not in page
+    assert "below the threshold" not in page.split('<section id="explore">')[0]
     said = summary(run)
     assert ("car" in str(said)) == bool(expected)
 
