@@ -76,13 +76,11 @@ def outputs_of(
     if count == 1:
         if stated == "softmax":
             raise SpecError(f"{spec.text}: head=softmax, but {ONE_OUTPUT}, whose softmax is 1 for every picture")
-        labels = _two_labels(spec, usual)
-        if stated and labels[0] == _not(labels[1]):
-            return Outputs(
-                labels[1:], head, fact=ModelFact("head", f"one sigmoid, of {labels[1]!r}", source, option="head")
-            )
-        said = f"one sigmoid: the score of {labels[1]!r}, against {labels[0]!r}"
-        return Outputs(labels, "softmax", True, ModelFact("head", said, source or ONE_OUTPUT, option="head"))
+        low, high = _two_labels(spec, usual)
+        if stated and low == _not(high):
+            return Outputs((high,), head, fact=ModelFact("head", f"one sigmoid, of {high!r}", source, option="head"))
+        said = f"one sigmoid: the score of {high!r}, against {low!r}"
+        return Outputs((low, high), "softmax", True, ModelFact("head", said, source or ONE_OUTPUT, option="head"))
     labels = label_names(spec, count, usual)
     if head == "softmax":
         return Outputs(labels)

@@ -266,16 +266,19 @@ def _rounded(numbers: Floats) -> list[float | None]:
 
 
 def _line(everything: int, chosen: int, shown: int, each: bool) -> str:
-    counting = "Tables count" if each else "The matrix, tables and curves count"
-    if chosen == everything:
+    if each:
+        what = f"{words.plural(everything, 'pair')} of an image and a label that it shows"
+        whole = "All of them are here." if chosen == everything else f"A sample of {words.count(chosen)} is here."
+        line = f"{what}. {whole} The tables count all images, those without any label included."
+    elif chosen == everything:
         line = (
             f"All {words.plural(everything, 'image')} of this run." if everything > 1 else "The one image of this run."
         )
     else:
         line = (
-            f"{counting} all {words.count(everything)} images of this run. Pictures and map are a sample of "
-            f"{words.count(chosen)}: of each pair of class and answer about as many, so that rare mistakes are among "
-            "them, and not in proportion."
+            f"The matrix, tables and curves count all {words.count(everything)} images of this run. Pictures and map "
+            f"are a sample of {words.count(chosen)}: of each pair of class and answer about as many, so that rare "
+            "mistakes are among them, and not in proportion."
         )
     missing = chosen - shown
     return f"{line} {words.plural(missing, 'picture')} cannot be shown here." if missing else line

@@ -121,7 +121,8 @@ def answers_of_each(
     rows = np.asarray(logits, np.float64)
     reached = class_probabilities(rows, classes, "sigmoid") >= np.asarray(thresholds) - SAME
     result: list[ClassAnswer | None] = []
-    for sound, of in zip((~np.isnan(rows).any(axis=1)).tolist(), reached.tolist(), strict=True):
+    is_sound = ~np.isnan(rows).any(axis=1)
+    for sound, of in zip(is_sound, reached, strict=True):
         given = [name for name, one in zip(classes.names, of, strict=True) if one]
         result.append(ClassAnswer(", ".join(given) or NO_CLASS, None, BELOW, None, given, None) if sound else None)
     return result
@@ -353,7 +354,8 @@ def classification(
     Raises ConfigError, which names a class that no label maps to, a label that the classifier does not have or that two
     classes share, or a rule for right answers or threshold that makes no sense for such labels.
     """
-    labels, head = classifier.labels, getattr(classifier, "head", "softmax")
+    labels = classifier.labels
+    head: Head = getattr(classifier, "head", "softmax")
     if head == "sigmoid" and not several:
         raise ConfigError(
             "classifier",
@@ -366,6 +368,8 @@ def classification(
             f"{spec} has one label, {''.join(labels)!r}, so that every answer would be right; give it an output for "
             "each of two labels or more: of a single sigmoid p, 1 − p and p",
         )
+    if head == "sigmoid" and right != "top1":
+        raise ConfigError("right", f"{right} ranks labels that exclude each other, and those of {spec} do not")
     index: dict[str, list[int]] = defaultdict(list)
     for i, text in enumerate(labels):
         index[normalise(text)].append(i)
@@ -384,8 +388,6 @@ def classification(
         raise ConfigError("right", f"{spec} has {len(labels)} labels, so that any of five is always right; use top1")
     made = Classification(spec, classifier.revision, tuple(classes), groups, right, tuple(labels), probabilities)
     if head == "sigmoid":
-        if right != "top1":
-            raise ConfigError("right", f"{right} ranks labels that exclude each other, and those of {spec} do not")
         return replace(made, head=head, thresholds=_thresholds(THRESHOLD if threshold is None else threshold, classes))
     return made if threshold is None else replace(made, cut=_cut(threshold, made))
 

@@ -160,7 +160,7 @@ def _written(
     more_captions, more = labelled_pair_rows(labels, revision, pairs(proposals, config.intersections), limit)
     draws = RowDraws({**draws.rows, **more.rows}, revision)
     captions = pa.concat_tables([captions, more_captions])
-    besides = np.zeros(0, np.int32)
+    besides: Rows = np.zeros(0, np.int32)
     if each and config.images_per_caption is None and config.budget is None:
         shown, besides = labelled_images(labels, config.classes, compared_values(proposals))
         run.write("labelled_images", shown.add_column(0, "image_id", image_ids(besides, revision)))
@@ -208,6 +208,11 @@ def _remarks(
     compared = [name for name in pc.unique(proposals["attribute"]).to_pylist() if name not in by_half]
     blank = blanks(attributes.labels, config.classes, compared)
     warnings = [*_warnings(config, table, attributes, proposals), *_not_among_others(config, proposals, each)]
+    if table.has_several and (none := _without_class(attributes.labels)):
+        rows = "1 row has" if none == 1 else f"{none:,} rows have"
+        warnings.append(
+            f"{rows} no class: {'it counts' if none == 1 else 'they count'} as images that show none of them"
+        )
     said = [*table.left_out.sentences(), *_of_predictions(config, table, attributes), *warnings]
     return blank, [*said, *map(_of_blank, blank.items())]
 
@@ -249,6 +254,13 @@ def _not_among_others(config: AuditConfig, proposals: pa.Table, each: bool) -> l
         for name, classes in absent.items()
         if classes
     ]
+
+
+def _without_class(labels: pa.Table) -> int:
+    """Returns how many rows of a table of several classes have none of any."""
+    column = ComparedColumn.of(labels, TARGET)
+    none = np.array([form is not None and not of for form, of in zip(column.forms, column.held or (), strict=True)])
+    return int(none[column.numbers].sum())
 
 
 def _of_predictions(config: AuditConfig, table: LabelledTable, attributes: Attributes) -> list[str]:

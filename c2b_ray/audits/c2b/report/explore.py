@@ -76,7 +76,9 @@ def tables_of_labels(labels: Sequence[LabelScores], names: Mapping[str, str]) ->
             Row(
                 clean(one.label),
                 f"{words.count(one.positive)} of {words.count(one.positive + one.negative)}",
-                *map(words.percent, (one.precision, one.recall, one.f1)),
+                words.percent(one.precision),
+                words.percent(one.recall),
+                words.percent(one.f1),
                 "" if np.isnan(one.auroc) else words.decimal(round(one.auroc, 3)),
             )
             for one in of[:MOST_ROWS]
