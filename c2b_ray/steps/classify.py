@@ -366,7 +366,8 @@ def classification(
         raise ConfigError(
             "classifier",
             f"{spec} has one label, {''.join(labels)!r}, so that every answer would be right; give it an output for "
-            "each of two labels or more: of a single sigmoid p, 1 − p and p",
+            "each of two labels or more: of a single sigmoid p, 1 − p and p; or add ?head=sigmoid, where it is the "
+            "score of that label against all else",
         )
     if head == "sigmoid" and right != "top1":
         raise ConfigError("right", f"{right} ranks labels that exclude each other, and those of {spec} do not")

@@ -74,6 +74,10 @@ def test_one_output_is_the_score_of_one_label(tmp_path: Path, ends_in_sigmoid: b
     logits = answered(classifier)
     assert_allclose(logits[:, 0], 0)
     assert_allclose(sigmoid(logits[:, 1]), sigmoid(LOGITS[:, 0]), atol=1e-6)
+    stated = catalog.classifier(f"onnx:{path}?preprocess=unit&head=sigmoid")
+    assert (stated.labels, catalog.description_of(stated).head) == (("car",), "sigmoid")
+    assert_allclose(answered(stated)[:, 0], logits[:, 1])
+    assert stated.revision != classifier.revision
     names = tmp_path / "names.txt"
     names.write_text("cat\ndog\n")
     assert catalog.classifier(f"onnx:{path}?preprocess=unit&labels={names}").labels == ("cat", "dog")
@@ -205,11 +209,11 @@ def test_a_wide_table_of_sigmoids_need_not_sum_to_one(tmp_path: Path) -> None:
         table(tmp_path / "t.csv", "file,car,split\na,0.9,0\nb,0.1,1\n")
 
 
-def test_a_table_of_one_score_has_two_labels(tmp_path: Path) -> None:
+def test_a_table_of_one_score_has_one_label_against_all_else(tmp_path: Path) -> None:
     found = table(tmp_path / "t.csv", "file,car\na,0.9\nb,0.1\nc,0.5\n")
-    assert (found.labels, catalog.description_of(found).head) == (("not car", "car"), "softmax")
-    assert_allclose(sigmoid(answered(found)[:, 1]), [0.9, 0.1, 0.5], atol=1e-6)
-    assert answered(found)[2].tolist() == [0, 0]
+    assert (found.labels, catalog.description_of(found).head) == (("car",), "sigmoid")
+    assert_allclose(sigmoid(answered(found)[:, 0]), [0.9, 0.1, 0.5], atol=1e-6)
+    assert answered(found)[2].tolist() == [0]
 
 
 def test_a_long_table_of_sigmoids_lists_several_labels_of_a_file(tmp_path: Path) -> None:

@@ -289,8 +289,11 @@ def test_one_sigmoid_has_two_classes_and_a_threshold(world: World) -> None:
     with pytest.raises(
         ConfigError, match="threshold: of two labels that exclude each other, give the threshold of one"
     ):
-        both = {"car": 0.3, "not car": 0.3}
-        c2b_ray.audit(fields | {"threshold": both}, out=world.folder / "run", via="here")
+        both = fields | {"threshold": {"car": 0.3, "not car": 0.3}}
+    with pytest.raises(
+        ConfigError, match="threshold: of two labels that exclude each other, give the threshold of one"
+    ):
+        c2b_ray.audit(both, out=world.folder / "run", via="here")
 
 
 def test_one_sigmoid_that_is_said_to_be_one_label_is_against_all_else(world: World) -> None:
