@@ -31,8 +31,8 @@ from c2b_ray.report import words
 from c2b_ray.report.page import render
 from c2b_ray.report.pictures import RIGHT, WRONG, Gallery, Picture, ThumbnailSet, thumbnails
 from c2b_ray.report.redact import clean, names_of
-from c2b_ray.steps.answers import UNDECIDED, Taken, answers_of
-from c2b_ray.steps.classify import classification, predict
+from c2b_ray.steps.answers import UNDECIDED, Taken, answers_of, named_class
+from c2b_ray.steps.classify import BELOW, classification, predict
 from c2b_ray.steps.draw import ImageIds, fetch, generate, generated
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.retrieve import retrieve
@@ -159,7 +159,7 @@ def one_of_each_picture(images: Sequence[str], distinct: Distinct) -> list[str]:
 
 
 def _mistaken_for(answers: Taken, target_class: str) -> tuple[tuple[str, int], ...]:
-    wrong = Counter(name for name in answers.values() if name not in (None, target_class))
+    wrong = Counter(name for name in answers.values() if name not in (None, target_class, BELOW))
     return tuple(sorted(((str(name), n) for name, n in wrong.items()), key=lambda x: (-x[1], x[0]))[:MOST_MISTAKES])
 
 
@@ -300,7 +300,7 @@ def _gallery(right: bool, rows: Sequence[Mapping[str, Any]], shelf: ThumbnailSet
 
 
 def _picture(row: Mapping[str, Any], shelf: ThumbnailSet, name: str, kind: str) -> Picture:
-    predicted, probability = row["predicted_class"] or "", row["label_probability"]
+    predicted, probability = named_class(row["predicted_class"]), row["label_probability"]
     label = row["label"] or predicted or UNDECIDED
     sure = "" if probability is None else f"{probability:.2f}"
     return Picture(
@@ -455,7 +455,9 @@ def _predictions(run: C2BRun, models: Loaders, name: str, images: pa.Table) -> p
     noted = run.manifest.get("models", {}).get(f"{CLASSIFIER}{name}", {})
     classifier = models.classifier(noted.get("spec", name))()
     label_map = config.label_map if isinstance(config.label_map, dict) else None
-    asking = classification(name, classifier, config.classes, label_map, config.right)
+    asking = classification(
+        name, classifier, config.classes, label_map, config.right, threshold=config.threshold, several=True
+    )
     then = noted.get("revision")
     if then not in (None, asking.revision):
         raise RunError(

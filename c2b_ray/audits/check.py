@@ -33,8 +33,9 @@ from c2b_ray.roles import Description, ModelFact, Pixels
 from c2b_ray.steps.classify import classification
 from c2b_ray.steps.decode import decode_batch
 from c2b_ray.steps.labels import TARGET
-from c2b_ray.storage.labelled import LabelledTable
+from c2b_ray.storage.labelled import LabelledTable, table_opener
 from c2b_ray.storage.manifest import read_yaml
+from c2b_ray.storage.several_labels import labels_in
 
 PICTURES, TOP = 3, 3
 _TRIED = 30
@@ -138,7 +139,8 @@ def _pictures(config: Configs, classes: Sequence[str]) -> tuple[list[Picture], s
     table = _table_of(config)
     if table is not None:
         targets = table.labels[TARGET].to_pylist()
-        found = _readable(table, _spread(targets, classes), targets)
+        shown = [labels_in(one) if table.has_several else [one or ""] for one in targets]
+        found = _readable(table, _spread(shown, classes), targets)
         if not found:
             raise SourceError(
                 f"{table.location}: none of {_TRIED} images of the classes could be read; c2b audit needs some"
@@ -163,21 +165,22 @@ def _table_of(config: Configs) -> LabelledTable | None:
     if isinstance(config, AuditConfig):
         if config.images.table is None:
             return None
-        return LabelledTable(config.images.table, columns=config.images.renamed, root=config.images.root)
+        return table_opener(config.images.model_dump())()
     labelled = config.images.labelled
     return None if labelled is None else LabelledTable(labelled.table, "images.labelled.table", labelled.columns)
 
 
-def _spread(targets: Sequence[str | None], classes: Sequence[str]) -> list[int]:
-    """Returns rows of the classes in turn, at random within each."""
-    order = np.random.default_rng(0).permutation(len(targets)).tolist()
+def _spread(shown: Sequence[Sequence[str]], classes: Sequence[str]) -> list[int]:
+    """Returns rows of the classes in turn, at random within each. `shown`: the classes of each row."""
+    order = np.random.default_rng(0).permutation(len(shown)).tolist()
     groups: dict[str, list[int]] = {normalise(name): [] for name in classes}
     for row in order:
-        group = groups.get(normalise(targets[row] or ""))
-        if group is not None and len(group) < _TRIED:
-            group.append(row)
+        for name in shown[row]:
+            group = groups.get(normalise(name))
+            if group is not None and len(group) < _TRIED:
+                group.append(row)
     turns = [group[turn] for turn in range(_TRIED) for group in groups.values() if turn < len(group)]
-    return turns[:_TRIED]
+    return list(dict.fromkeys(turns))[:_TRIED]
 
 
 def _readable(source: Any, rows: Sequence[int], targets: Sequence[str | None] | None) -> list[Picture]:

@@ -27,13 +27,15 @@ from c2b_ray.names import normalise
 Right = Literal["top1", "among_classes", "top5"]
 """The rules by which an answer is right: see `AuditConfig.right`."""
 
-METRICS = ("accuracy", "recall", "precision", "f1", "confidence", "auroc", "calibration")
+METRICS = ("accuracy", "recall", "precision", "f1", "balanced_accuracy", "confidence", "auroc", "calibration")
 Metric = Annotated[Name, WithJsonSchema({"type": "string", "enum": list(METRICS)})]
 """The metric that cells are compared by: see `AuditConfig.metric`."""
 OWN_METRIC = "python:"
 """How the name of a metric begins that is a function of one's own, passed to `audit` in Python."""
 OF_CLASS = ("accuracy", "recall", "confidence")
 """The metrics of a class's images alone; the others look at images of all classes."""
+
+Probability = Annotated[float, Field(gt=0, lt=1)]
 
 IMAGES_PER_CAPTION = 40
 """The default number of drawn images; of labelled images all are used."""
@@ -224,9 +226,17 @@ class AuditConfig(StrictModel):
         description="What cells are compared by. accuracy, recall: the share of the class's images that are right, by "
         "either name. confidence: the mean probability of the class on its images. Of images of all classes with the "
         "value, of which labelled ones tell their class: precision: the share of the answers with the class that are "
-        "right; f1: its harmonic mean with recall; auroc: how well the probability of the class tells it from the "
-        "others; calibration: 1 minus the expected calibration error of this probability. Another metric is a function "
+        "right; f1: its harmonic mean with recall; balanced_accuracy: the mean of the shares of the class's images and "
+        "of the others that are right; auroc: how well the probability of the class tells it from the others; "
+        "calibration: 1 minus the expected calibration error of this probability. Another metric is a function "
         "that Python passes.",
+    )
+    threshold: Probability | dict[Name, Probability] | None = Field(
+        None,
+        description="The probability from which a label is given, of classifiers whose labels are each on their own "
+        "(multi-label, ?head=sigmoid): one for all classes, or class → probability; default 0.5. Of a classifier of "
+        "two labels, such as one sigmoid, the probability from which the second is the answer, or {class: "
+        "probability} for either; without it the likelier one is.",
     )
     keep_images: bool = Field(
         False,
@@ -370,8 +380,6 @@ class AuditConfig(StrictModel):
                 "retrieved and generated images show is estimated, and the estimate corrects accuracies alone. Use "
                 "accuracy, or source: labelled"
             )
-        if metric not in OF_CLASS and len(self.classes) == 1:
-            raise ValueError(f"metric: {metric} needs images of other classes too; name two classes or more, or `all`")
         if self.right == "top5":
             raise ValueError(f"metric: {metric} needs one answer for each image, and right: top5 counts five; use top1")
         for name in ("budget", "intersections"):
@@ -405,10 +413,10 @@ class AuditConfig(StrictModel):
 
     @model_serializer(mode="wrap")
     def _without_default(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out `keep_images`, `label_errors`, `metric`, `perturb` and `screening` where they are not set: a run's
-        id is made from these fields, and runs of releases without the fields are resumed."""
+        """Leaves out `keep_images`, `label_errors`, `metric`, `perturb`, `screening` and `threshold` where they are not
+        set: a run's id is made from these fields, and runs of releases without the fields are resumed."""
         fields: dict[str, Any] = serialise(self)
-        for name in ("keep_images", "label_errors", "perturb", "screening"):
+        for name in ("keep_images", "label_errors", "perturb", "screening", "threshold"):
             if name == "label_errors" and fields.get(name) is not None:
                 continue  # without an encoder its fields are none
             if not fields.get(name):

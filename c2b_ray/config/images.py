@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import isfinite
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from c2b_ray.config.named import CaptionerSpec, EncoderSpec, GeneratorSpec, IndexPath, Name, RootPath, TablePath
+from c2b_ray.config.named import CaptionerSpec, EncoderSpec, GeneratorSpec, IndexPath, Name, Names, RootPath, TablePath
 from c2b_ray.config.strict import StrictModel, distinct
 
 Source = Literal["retrieve", "generate", "labelled"]
@@ -25,6 +25,16 @@ class Columns(StrictModel):
     target_class: Name | None = Field(None, description="The column of classes.")
     key: Name | None = Field(
         None, description="The column that identifies an image, in the report and in a table of predictions."
+    )
+
+
+class ColumnsOfLabels(Columns):
+    """`Columns` of a table whose images may show several classes."""
+
+    target_class: Name | Annotated[list[Name], Field(min_length=1)] | None = Field(  # type: ignore[assignment]
+        None,
+        description="The column of classes; or, where an image may show several, a list of columns of 0 and 1, one for "
+        "each class and called like it.",
     )
 
 
@@ -57,7 +67,7 @@ class Images(StrictModel):
         "a column per attribute; or a folder with one folder of images per class, and metadata.csv if they have "
         "attributes; or a Hugging Face dataset, as Parquet or as `save_to_disk` writes it (for source: labelled).",
     )
-    columns: Columns | None = Field(
+    columns: ColumnsOfLabels | None = Field(
         None, description="The table's names of these columns, if they differ (for source: labelled)."
     )
     root: RootPath | None = Field(
@@ -65,6 +75,14 @@ class Images(StrictModel):
         description="The folder below which the images of the table lie (for source: labelled). Paths in the table are "
         "then relative to it, or absolute and below it; one that leads out of it by `..` is taken from the table's "
         "folder, and must end below it. Default: the table's folder, which no path leads out of.",
+    )
+    separator: Annotated[str, Names.NOTHING] | None = Field(
+        None,
+        min_length=1,
+        max_length=3,
+        description="What separates the classes of an image in the column of classes, such as `;` in `car;person`, for "
+        "classifiers that may give several labels (for source: labelled); an empty cell is an image without any of "
+        "them. A Parquet column of lists needs none. Default: a cell is one class.",
     )
     cluster: Name | None = Field(
         None,
@@ -123,7 +141,7 @@ class Images(StrictModel):
         """Leaves out fields that are not set: a run's id is made from these fields, and runs of releases without them
         are resumed."""
         fields: dict[str, Any] = serialise(self)
-        for name in ("cluster", "root", "properties", "cut", "read", "words", "slices"):
+        for name in ("cluster", "root", "separator", "properties", "cut", "read", "words", "slices"):
             if fields.get(name) is None:
                 fields.pop(name, None)
         return fields
@@ -152,7 +170,7 @@ class Images(StrictModel):
         return properties
 
     @property
-    def renamed(self) -> dict[str, str]:
+    def renamed(self) -> dict[str, str | list[str]]:
         """`image`, `target_class` or `key` → the table's name for it."""
         return {} if self.columns is None else self.columns.model_dump(exclude_none=True)
 
@@ -174,6 +192,10 @@ class Images(StrictModel):
                 raise ValueError(f"`{field}` does not belong to source: {said}")
         if self.columns is not None and "labelled" not in self.sources:
             raise ValueError(f"`columns` does not belong to source: {said}; it names a table's columns")
+        if self.separator is not None and "labelled" not in self.sources:
+            raise ValueError(f"`separator` does not belong to source: {said}; it is of a table's column of classes")
+        if self.separator is not None and self.columns is not None and isinstance(self.columns.target_class, list):
+            raise ValueError("`separator` is of one column of classes, and columns.target_class lists several")
         if self.cluster is not None and self.sources == ("generate",):
             raise ValueError(
                 f"`cluster` does not belong to source: {said}; it names a column of a labelled table, or of an index's "

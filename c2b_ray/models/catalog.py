@@ -259,6 +259,7 @@ def description_of(model: Any) -> Description:
         count=getattr(model, "count", None),
         shape=getattr(model, "shape", None),
         takes_files=isinstance(model, FileClassifier | FileCaptioner | FileEncoder),
+        head=getattr(model, "head", "softmax"),
         facts=tuple(getattr(model, "facts", ())),
     )
 

@@ -79,6 +79,7 @@ class GpuFileClassifier:
     def __init__(self, classifier: TorchClassifier, files: FilesOnGpu) -> None:
         self._classifier, self._files = classifier, files
         self.labels, self.revision, self.facts = classifier.labels, classifier.revision, classifier.facts
+        self.head = classifier.head
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         """Returns logits of pictures that are decoded already."""

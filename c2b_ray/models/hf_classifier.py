@@ -3,10 +3,10 @@
     hf:org/name        from the Hugging Face hub
     hf:PATH            a directory with config.json, model.safetensors and preprocessor_config.json
 
-Options: revision (of the repository), labels (file of names), device, batch, precision (fp32, tf32, bf16, fp16),
-compile (true, false), tensors and unused (`tensor_names`). Label names come from `labels`, else from config.json
-(`id2label`). Weights are read from safetensors only, each tensor of the model from the file (`transformers_weights`),
-and no code from a repository is run.
+Options: revision (of the repository), labels (file of names), head (`models.heads`; else by config.json's
+`problem_type`), device, batch, precision (fp32, tf32, bf16, fp16), compile (true, false), tensors and unused
+(`tensor_names`). Label names come from `labels`, else from config.json (`id2label`). Weights are read from safetensors
+only, each tensor of the model from the file (`transformers_weights`), and no code from a repository is run.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from PIL import Image
 from torch import nn
 from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageClassification
 
-from c2b_ray.errors import InputError, WeightsError
+from c2b_ray.errors import InputError, SpecError, WeightsError
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.spec_options import by_number, label_names
+from c2b_ray.models.heads import outputs_of, stated_head
+from c2b_ray.models.spec_options import by_number
 from c2b_ray.models.spec_tables import label_fact, normalisation, options_of
 from c2b_ray.models.tensor_names import selection_of
-from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of
+from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of, with_complement
 from c2b_ray.models.transformers_weights import check_header, load_strictly
-from c2b_ray.roles import Description, ModelFact
+from c2b_ray.roles import Description, Head, ModelFact
 from c2b_ray.storage.manifest import read_json
 from c2b_ray.tables import content_id
 
@@ -46,8 +47,10 @@ def load(spec: Spec) -> TorchClassifier:
         loaded = load_strictly(AutoModelForImageClassification, directory, selection_of(spec), **_LOCAL)
         processor = cast(Any, AutoImageProcessor).from_pretrained(directory, **_LOCAL)
     known = _known(spec, directory, loaded.model.config, processor, loaded.facts)
-    module, transform = _Logits(loaded.model), _Processed(processor)
-    return TorchClassifier(module, transform, known.labels, known.revision, runtime, known.facts)
+    module = with_complement(_Logits(loaded.model), loaded.model.config.num_labels)
+    return TorchClassifier(
+        module, _Processed(processor), known.labels, known.revision, runtime, known.facts, known.head
+    )
 
 
 def describe(spec: Spec) -> Description:
@@ -88,15 +91,27 @@ def _is_of_timm(directory: Path) -> bool:
 
 def _known(spec: Spec, directory: Path, config: Any, processor: Any, facts: tuple[ModelFact, ...]) -> Description:
     usual = None if "labels" in spec.options else by_number(config.id2label, f"{directory}/{_CONFIG}: id2label")
-    labels = label_names(spec, config.num_labels, usual)
+    outputs = outputs_of(spec, config.num_labels, usual, *_head(spec, config))
+    labels = outputs.labels
     files = sorted(directory.glob("*.safetensors"))
     identity = weights.file_revision(*files)
-    revision = content_id("hf", identity, processor.to_dict(), labels, *selection_of(spec).identity)
+    revision = content_id("hf", identity, processor.to_dict(), labels, *selection_of(spec).identity, *outputs.identity)
     unnamed = usual is None or all(name == f"LABEL_{i}" for i, name in enumerate(usual))
     stated = label_fact(spec, labels, None if unnamed else f"{_CONFIG} (id2label)")
     architecture = ", ".join(config.architectures or [config.model_type])
-    about = (*facts, ModelFact("architecture", architecture, _CONFIG), stated, *_processing(processor))
-    return as_computed(Description(revision, labels, facts=about), spec)
+    about = (*facts, ModelFact("architecture", architecture, _CONFIG), stated, *outputs.facts, *_processing(processor))
+    return as_computed(Description(revision, labels, head=outputs.head, facts=about), spec)
+
+
+def _head(spec: Spec, config: Any) -> tuple[Head | None, str]:
+    """Returns the head that config.json tells, and where. Raises SpecError for a regression, which scores no label."""
+    problem = getattr(config, "problem_type", None)
+    if problem == "regression" and stated_head(spec) is None:
+        raise SpecError(
+            f"{spec.text}: its {_CONFIG} says problem_type: regression, a number that is no label's score; if it "
+            "is one, add ?head=sigmoid"
+        )
+    return ("sigmoid", f"{_CONFIG} (problem_type)") if problem == "multi_label_classification" else (None, "")
 
 
 def _processing(processor: Any) -> Iterator[ModelFact]:

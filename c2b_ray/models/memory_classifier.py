@@ -35,12 +35,13 @@ from torch import nn
 from c2b_ray.errors import ConfigError, ServiceError, SpecError
 from c2b_ray.models.batched_run import Runtime, run
 from c2b_ray.models.catalog import Spec, description_of
+from c2b_ray.models.heads import HEADS, Outputs
 from c2b_ray.models.output_kinds import KINDS, Kind, OutputKind, judged
 from c2b_ray.models.pixels.preprocess import OnArrays, Preparation, Transform, batched
 from c2b_ray.models.spec_options import BATCH, batches
 from c2b_ray.models.spec_tables import label_fact
 from c2b_ray.models.trial_pictures import trial_pictures
-from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape
+from c2b_ray.roles import Blocks, Description, Floats, Head, ModelFact, Pixels, Shape
 from c2b_ray.tables import content_id
 
 # Identifies a torch module in memory by its content: tensors, structure, and the code of its classes.
@@ -163,7 +164,9 @@ class InMemory:
     or a transform from a PIL image to a tensor (channels, height, width) as torchvision and timm make them; a timm
     model brings its own. `revision`: identifies the model where no hash can. `batch`: pictures per batch.
     `output`: "logits", "probabilities", "log-probabilities" or "percent", where what it gives on trial pictures leaves
-    that open.
+    that open. `head`: "sigmoid" where each output is the score of a label on its own, so that a picture may show
+    several labels or none. A model with one output has one label, whose score it is: without a head, "not dog" then
+    stands beside "dog".
     """
 
     model: Model
@@ -172,6 +175,7 @@ class InMemory:
     revision: str | None = None
     batch: int = field(default=BATCH)
     output: Kind | None = None
+    head: Head | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.labels, str) or not all(isinstance(label, str) for label in self.labels) or not self.labels:
@@ -182,6 +186,8 @@ class InMemory:
             raise ConfigError("preprocess", "is for a torch module; a callable gets the pictures as they are")
         if self.output is not None and self.output not in KINDS:
             raise ConfigError("output", f"{self.output!r} is none of {', '.join(KINDS)}")
+        if self.head is not None and self.head not in HEADS:
+            raise ConfigError("head", f"{self.head!r} is none of {', '.join(HEADS)}")
         if self.batch < 1:
             raise ConfigError("batch", f"{self.batch}: at least 1")
 
@@ -191,7 +197,8 @@ class MemoryClassifier:
     model."""
 
     def __init__(self, source: InMemory, name: str = "the model in memory") -> None:
-        self.labels = tuple(source.labels)
+        self._outputs = _outputs(source)
+        self.labels, self.head = self._outputs.labels, self._outputs.head
         self._batch, self._name, self._one_at_a_time = source.batch, name, Lock()
         self.module: nn.Module | None = None
         self.preparation: Preparation | None = None
@@ -208,7 +215,8 @@ class MemoryClassifier:
             self._answer, content = source.model, None
         named = source.revision or content or uuid.uuid4().hex
         stated = [] if source.output is None else [source.output]
-        self.revision = content_id(SCHEME, named, list(self.labels), *stated)
+        also = [self.head] if self.head != "softmax" else []
+        self.revision = content_id(SCHEME, named, list(self.labels), *stated, *also)
         self._stated = source.output
         self.kind = OutputKind(source.output or "logits", "as stated")
         self.facts: tuple[ModelFact, ...] = (label_fact(None, self.labels, "the program that holds the model"),)
@@ -231,7 +239,8 @@ class MemoryClassifier:
 
     def _in_batches(self, images: Sequence[Pixels], keys: Sequence[str], answer: Answering) -> Floats:
         pairs = zip(batches(images, self._batch), batches(keys, self._batch), strict=True)
-        answers = [self.kind.as_logits(self._rows(some, names, answer)) for some, names in pairs]
+        rows = [self._rows(some, names, answer) for some, names in pairs]
+        answers = [self._outputs.logits(self.kind.as_logits(some)) for some in rows]
         return np.concatenate(answers) if answers else np.zeros((0, len(self.labels)), np.float32)
 
     def try_out(self) -> None:
@@ -250,9 +259,11 @@ class MemoryClassifier:
             if not parts:
                 raise
         rows = np.concatenate(parts)
-        self.kind = judged(rows, self._name, self._stated, how="c2b_ray.InMemory(…, output=) ", assuming=True)
+        how, head = "c2b_ray.InMemory(…, output=) ", self._outputs.head
+        stated: Head | None = head if head == "sigmoid" else None
+        self.kind = judged(rows, self._name, self._stated, how=how, assuming=True, head=stated)
         fact = ModelFact("output", self.kind.kind, f"trial pictures: {self.kind.evidence}", self.kind.assumed, "output")
-        self.facts = (self.facts[0], fact)
+        self.facts = (self.facts[0], *self._outputs.facts, fact)
 
     def _answered(self, pictures: Sequence[Pixels]) -> Iterator[Floats]:
         """Yields the rows of those pictures that the model answers alone: it may fail on an odd one."""
@@ -266,10 +277,13 @@ class MemoryClassifier:
             logits = array(images)
         except Exception as error:  # whatever a stranger's code raises
             raise ServiceError(f"{self._name} {failure_of(array, images, keys, error)}") from error
-        if logits.shape != (len(images), len(self.labels)):
+        if self._outputs.single:
+            logits = logits.reshape(len(logits), -1)
+        width = 1 if self._outputs.single else len(self.labels)
+        if logits.shape != (len(images), width):
             raise ServiceError(
                 f"{self._name} answered {len(images)} pictures with an array of shape {logits.shape}; its "
-                f"{len(self.labels)} labels make ({len(images)}, {len(self.labels)})"
+                f"{'one label makes' if width == 1 else f'{width} labels make'} ({len(images)}, {width})"
             )
         return logits
 
@@ -307,6 +321,20 @@ def hold(
             raise ConfigError("classifier", str(error)) from error
         held[name] = _HELD[classifier.spec] = classifier
     return held
+
+
+def _outputs(source: InMemory) -> Outputs:
+    """Returns the labels of a model in memory: of one output, which has one name, two."""
+    labels = tuple(source.labels)
+    if len(labels) == 1 and source.head != "sigmoid":
+        if source.head == "softmax":
+            raise ConfigError("head", "softmax, but the model has one label, whose softmax is 1 for every picture")
+        said = f"one sigmoid: the score of {labels[0]!r}, against 'not {labels[0]}'"
+        fact = ModelFact("head", said, "the program that holds the model")
+        return Outputs((f"not {labels[0]}", labels[0]), "softmax", True, fact)
+    if source.head != "sigmoid":
+        return Outputs(labels)
+    return Outputs(labels, "sigmoid", fact=ModelFact("head", "a sigmoid for each label", "the program that holds it"))
 
 
 def _name_of(model: Model | InMemory) -> str:

@@ -15,6 +15,7 @@ lists them in their order); what nothing states, and would change the answers, i
     interpolation    bilinear (assumed) or bicubic, with antialiasing, as torchvision does
     channels         rgb or bgr
     layout           nchw or nhwc; where the input's shape has its 3
+    head             softmax or sigmoid (`heads`); else by the graph's last node
     labels           file of names; else the file's (`spec_options.names_in`), else label_0, …
     input            the graph's only one
     output_name      the graph's only one that can be numbers of labels; asked for where there are two
@@ -42,15 +43,16 @@ from numpy.typing import NDArray
 from c2b_ray.errors import ServiceError, SpecError, WeightsError
 from c2b_ray.models import devices
 from c2b_ray.models.catalog import Spec, description_of
+from c2b_ray.models.heads import Outputs, outputs_of, stated_head
 from c2b_ray.models.onnx_graph import Graph, bytes_of, content_of, graph_of, is_kind, not_of_labels, read_model
 from c2b_ray.models.onnx_preprocessing import facts_of, preprocessing
 from c2b_ray.models.onnx_settings import layout_of, settings_of
 from c2b_ray.models.onnx_trial import Trial, tried
 from c2b_ray.models.output_kinds import OutputKind, judged, kind_named
 from c2b_ray.models.pixels.tensor import Preprocessing
-from c2b_ray.models.spec_options import BATCH, GPU_BATCH, batches, label_names, names_in, positive
+from c2b_ray.models.spec_options import BATCH, GPU_BATCH, batches, names_in, positive
 from c2b_ray.models.spec_tables import label_fact, options_of
-from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape
+from c2b_ray.roles import Blocks, Description, Floats, Head, ModelFact, Pixels, Shape
 from c2b_ray.tables import content_id
 
 # A session of onnxruntime for a graph: its threads, and the device on which it actually runs.
@@ -114,14 +116,22 @@ class OnnxClassifier:
         self.batch = graph.fixed_batch or batch
         # Last: what the numbers are, and how many labels, is known once the graph has run.
         self.kind = OutputKind("logits", "")
-        self.labels: tuple[str, ...] = ()
+        self.outputs = Outputs(())
         self.revision = ""
         self.facts: tuple[ModelFact, ...] = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.outputs.labels
+
+    @property
+    def head(self) -> Head:
+        return self.outputs.head
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         """Logits, float32 (images, labels). `keys` are ignored. Raises ServiceError where the graph does not run, or
         gives numbers of another kind than on the trial pictures."""
-        return self._whole([self.kind.as_logits(self.rows(part)) for part in batches(images, self.batch)])
+        return self._whole([self.rows(part) for part in batches(images, self.batch)])
 
     @property
     def shape(self) -> Shape | None:
@@ -131,9 +141,10 @@ class OnnxClassifier:
     def logits_of_shaped(self, images: Blocks) -> Floats:
         """Returns `logits` of pictures prepared by `shape`, uint8 (images, height, width, 3)."""
         parts = batches(images, self.batch)
-        return self._whole([self.kind.as_logits(self._answered(self._prepare.of_shaped(part))) for part in parts])
+        return self._whole([self._answered(self._prepare.of_shaped(part)) for part in parts])
 
-    def _whole(self, logits: list[Floats]) -> Floats:
+    def _whole(self, rows: list[Floats]) -> Floats:
+        logits = [self.outputs.logits(self.kind.as_logits(part)) for part in rows]
         return np.concatenate(logits) if logits else np.zeros((0, len(self.labels)), np.float32)
 
     def rows(self, images: Sequence[Pixels]) -> Floats:
@@ -195,20 +206,22 @@ def _loaded(spec: Spec, path: Path, model: onnx.ModelProto) -> OnnxClassifier:
     if trial.alone:
         classifier.batch = 1
     stated = kind_named(spec.options["output"], spec.text) if is_kind(spec) else None
-    classifier.kind = judged(trial.rows, spec.text, stated, graph.hint)
+    classifier.kind = judged(trial.rows, spec.text, stated, graph.hint, head=stated_head(spec))
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     names, key = names_in(metadata, str(path)) if "labels" not in spec.options else (None, "")
     source = f"the file's metadata ({key})"
     if names is None and settings.labels is not None:
         names, source = settings.labels
-    classifier.labels = label_names(spec, trial.rows.shape[1], names)
+    read: Head | None = "sigmoid" if classifier.kind.scores else None
+    classifier.outputs = outputs_of(spec, trial.rows.shape[1], names, read, "the graph's last node, Sigmoid")
     content = content_of(model, path)
     # A graph of probabilities is read in another way than one of logits, and so are its answers.
     read_as = [classifier.kind.kind] if classifier.kind.kind in ("probabilities", "percent") else []
-    also = [*read_as, *prepare.unusual]
+    also = [*read_as, *prepare.unusual, *classifier.outputs.identity]
     classifier.revision = content_id("onnx", *content, repr(prepare), graph.output, classifier.labels, *also)
     classifier.facts = (
         label_fact(spec, classifier.labels, source if names else None),
+        *classifier.outputs.facts,
         *facts_of(prepare, settings, graph),
         *_output_facts(spec, classifier.kind, graph, trial, len(outputs)),
     )

@@ -9,8 +9,9 @@ written out. So the numbers themselves decide, on pictures that are varied enoug
     logits               what is left
 
 What fits two of them, or none well, is refused with the option that states it, and so is a statement that contradicts
-the numbers. Scores of each label on its own (sigmoids) are no kind of these: they are refused by name. It knows no
-library of models.
+the numbers. Scores of each label on its own (sigmoids, and the one number of a model with one output) are logits or
+probabilities that need not sum to 1; a graph whose last node is a Sigmoid gives such, and otherwise the head is stated.
+It knows no library of models.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c2b_ray.errors import ServiceError, SpecError, nearest
-from c2b_ray.roles import Floats
+from c2b_ray.roles import Floats, Head
 
 Rows = NDArray[np.float64]
 """Numbers on the trial pictures, (pictures, labels), without rows that hold none."""
@@ -45,20 +46,24 @@ VARIED = 1e-3
 @dataclass(frozen=True)
 class OutputKind:
     """The `kind`, the evidence for it in words, how far a row's probabilities may sum from 1, and whether the kind is
-    `assumed`, because the numbers were the same for all pictures."""
+    `assumed`, because the numbers were the same for all pictures. `scores`: whether each number is a label's on its
+    own, whatever the others are."""
 
     kind: Kind
     evidence: str
     tolerance: float = RUNNING
     assumed: bool = False
+    scores: bool = False
 
     def as_logits(self, rows: Floats) -> Floats:
-        """Returns logits whose softmax is the model's probabilities; NaN stays NaN.
+        """Returns logits whose softmax, or of scores whose sigmoid, is the model's probabilities; NaN stays NaN.
 
         Raises ServiceError for a row that is not of this kind.
         """
         if self.kind == "logits":
             return rows
+        if self.scores:
+            return self._log_odds(rows)
         if self.kind == "log-probabilities":
             return np.maximum(rows, np.float32(np.log(TINY)))
         shares = rows / np.float32(100) if self.kind == "percent" else rows
@@ -72,6 +77,24 @@ class OutputKind:
                 "if they are logits, state that the output is logits"
             )
         return np.log(np.maximum(shares, np.float32(TINY)))
+
+    def _log_odds(self, rows: Floats) -> Floats:
+        """Returns log p / (1 − p) of each number's probability p."""
+        p = rows.astype(np.float64)
+        p = (
+            np.exp(np.minimum(p, NEAR))
+            if self.kind == "log-probabilities"
+            else p / (100 if self.kind == "percent" else 1)
+        )
+        wrong = (p < -SURE) | (p > 1 + SURE)
+        if wrong.any():
+            raise ServiceError(
+                f"its numbers are {self.kind}, {self.evidence}, but for one of these pictures it gives "
+                f"{rows[wrong][0]:.4g}; if they are logits, state that the output is logits"
+            )
+        p = np.clip(p, TINY, 1 - 2.0**-24)
+        odds: Floats = (np.log(p) - np.log1p(-p)).astype(np.float32)
+        return odds
 
 
 @dataclass(frozen=True)
@@ -110,18 +133,20 @@ def judged(
     hint: Hint = "",
     how: str = "?output=",
     assuming: bool = False,
+    head: Head | None = None,
 ) -> OutputKind:
     """Returns what a model's numbers on varied pictures are; `rows` is float32 (pictures, labels).
 
-    `how`: what states the kind, for messages. `assuming`: numbers that are the same for all pictures are taken for
-    probabilities where they can be, else for logits, and not asked about.
+    `head`: whether the labels exclude each other, where that is stated. `how`: what states the kind, for messages.
+    `assuming`: numbers that are the same for all pictures are taken for probabilities where they can be, else for
+    logits, and not asked about.
 
     Raises SpecError where the numbers contradict what is `stated`, are of no kind that can be used, or leave it open.
     """
     given = rows[~(np.isnan(rows) | np.isposinf(rows)).any(axis=1)].astype(np.float64)
     given = np.where(np.isneginf(given), np.log(TINY), given)
-    if rows.shape[1] == 1:
-        return OutputKind(stated or "logits", "one number for a picture")
+    if rows.shape[1] == 1 or head == "sigmoid":
+        return _of_scores(given, where, stated, hint, how, assuming)
     if assuming and not stated and (not len(given) or np.ptp(given, axis=0).max() < VARIED):
         fits = len(given) and (fit := _distribution(given)) is not None and fit.off <= SURE + fit.rounding
         return OutputKind("probabilities" if fits else "logits", "the same numbers for each picture", assumed=True)
@@ -129,7 +154,49 @@ def judged(
         if stated or hint == "softmax":
             return OutputKind(stated or "probabilities", "as stated" if stated else "by its last node, Softmax")
         raise SpecError(f"{where}: it gives no number on any of the trial pictures, so {_ask(how)}")
-    return _agreeing(given, where, stated, hint, how) if stated else _found(given, where, hint, how)
+    if stated:
+        return _agreeing(given, where, stated, hint, how)
+    found = None if head else _by_last_node(given, hint)
+    return found or _found(given, where, hint, how)
+
+
+def _of_scores(rows: Rows, where: str, stated: Kind | None, hint: Hint, how: str, assuming: bool) -> OutputKind:
+    """Returns what the scores of labels on their own are. Raises SpecError where that is left open."""
+    low, high = (float(rows.min()), float(rows.max())) if len(rows) else (0.0, 1.0)
+    unit = low >= -1e-4 and high <= 1 + SURE
+    if hint == "softmax":
+        raise SpecError(
+            f"{where}: its last node is Softmax, whose probabilities are of labels that exclude each other, and no "
+            "scores of each on its own; of one output it is 1 for every picture. Export the score before it"
+        )
+    if stated:
+        limits: dict[Kind, tuple[float, float]] = {
+            "probabilities": (-1e-4, 1 + SURE),
+            "percent": (-1e-2, 100 * (1 + SURE)),
+            "log-probabilities": (-np.inf, SURE),
+        }
+        least, most = limits.get(stated, (-np.inf, np.inf))
+        if low < least or high > most or (stated == "logits" and hint == "sigmoid" and unit):
+            last = ", by its last node, Sigmoid" if stated == "logits" else ""
+            raise SpecError(
+                f"{where}: {how}{stated}, but its numbers on the trial pictures reach from {low:.4g} to "
+                f"{high:.4g}{last}"
+            )
+        return OutputKind(stated, f"as {how}{stated} states", scores=True)
+    if hint == "sigmoid" and unit:
+        return OutputKind("probabilities", "by its last node, Sigmoid", scores=True)
+    if assuming and (not len(rows) or np.ptp(rows, axis=0).max() < VARIED):
+        return OutputKind("logits", "the same numbers for each picture", assumed=True, scores=True)
+    if low >= 0 and high <= 100 * (1 + SURE):
+        seen = f"reach from {low:.4g} to {high:.4g} on the trial pictures" if len(rows) else "are unknown"
+        raise SpecError(f"{where}: its scores {seen}, and may be probabilities or logits, so {_ask(how)}")
+    return OutputKind("logits", "scores that are no probabilities", scores=True)
+
+
+def _by_last_node(rows: Rows, hint: Hint) -> OutputKind | None:
+    """Returns the kind of scores whose graph ends in a Sigmoid, and which are no distribution; None of others."""
+    fit = _distribution(rows) if hint == "sigmoid" else None
+    return None if fit is None or fit.near else OutputKind("probabilities", "by its last node, Sigmoid", scores=True)
 
 
 def looks_like_probabilities(rows: Floats) -> bool:
@@ -175,9 +242,9 @@ def _refuse_scores(rows: Rows, where: str, hint: Hint, how: str) -> None:
         heads = f"; all sum to {sums[0]:.4g}, as those of several heads do" if steady else ""
         unless = "" if hint else f"; if they are logits by training, state {how}logits"
         raise SpecError(
-            f"{where}: its numbers lie between 0 and 1 and do not sum to 1{heads}: scores of each label on its own "
-            "(sigmoids, multi-label), which are not supported; export the softmax over labels that exclude each other, "
-            f"and of a single sigmoid p, 1 − p and p{unless} ({_example(rows)})"
+            f"{where}: its numbers lie between 0 and 1 and do not sum to 1{heads}: if they are scores of each label on "
+            f"its own (sigmoids, multi-label), state {how.replace('output', 'head')}sigmoid; if the labels exclude "
+            f"each other, export their softmax{unless} ({_example(rows)})"
         )
     if steady and (np.count_nonzero(rows, axis=1) > 1).any():
         raise SpecError(

@@ -54,9 +54,12 @@ class PredictionColumns:
     assumed: bool = False
 
 
-def choose(path: str, table: pa.Table, options: Mapping[str, str], labels: Sequence[str] = ()) -> PredictionColumns:
+def choose(
+    path: str, table: pa.Table, options: Mapping[str, str], labels: Sequence[str] = (), scores: bool = False
+) -> PredictionColumns:
     """Returns the choice. `labels`: of the classifier, where they are known; columns that are called as they are hold
-    their probabilities. Raises SpecError for an option that names no column, SourceError where it is not clear which
+    their probabilities. `scores`: whether each probability is of a label on its own, so that no sum tells the columns
+    of labels from others. Raises SpecError for an option that names no column, SourceError where it is not clear which
     column is meant, or where there is none."""
     table = _without_ignored(path, table, options)
     file = _file(path, table, options)
@@ -65,7 +68,7 @@ def choose(path: str, table: pa.Table, options: Mapping[str, str], labels: Seque
     choice = _Choice(path, table, file, options)
     if labels and set(labels) <= set(table.column_names) - {file} and "prediction" not in options:
         return choice.of_labels(labels)
-    return choice.made()
+    return choice.of_scores() if scores else choice.made()
 
 
 class _Choice:
@@ -105,6 +108,23 @@ class _Choice:
                 self._check_no_label(name)
                 self._fail(f"column {name!r} is {self._table[name].type}, expected probabilities")
         return PredictionColumns(self._file, None, labels=tuple(labels), aside=self._aside(set(labels)))
+
+    def of_scores(self) -> PredictionColumns:
+        """Returns the choice where each probability is of a label on its own."""
+        if "prediction" in self._options or self._kinds.get("prediction"):
+            return self.made()
+        columns = self._wide_columns()
+        if not columns:
+            self._no_predictions()
+        for name in self._rest:
+            if name not in self._unit and not PANDAS.match(name.strip()):
+                self._check_no_label(name)
+        if suspects := [name for name in columns if is_suspect(name)]:
+            self._fail(
+                f"is {_listed(suspects)} a label's probability? Its name is another thing's; leave it out with "
+                f"?ignore={','.join(suspects)}, or list all labels with ?labels=PATH"
+            )
+        return PredictionColumns(self._file, None, labels=tuple(columns), aside=self._aside(set(columns)))
 
     def _of_label(self, name: str) -> PredictionColumns:
         """Returns the choice of a column that is called a label, which may be the truth: only where nothing beside it

@@ -156,10 +156,13 @@ def _csv(data: bytes) -> pa.Table:
     return pyarrow.csv.read_csv(io.BytesIO(data), parse_options=parse, convert_options=convert)
 
 
-def without_lists(path: str, table: pa.Table, labels: Sequence[str], options: Mapping[str, str]) -> pa.Table:
+def without_lists(
+    path: str, table: pa.Table, labels: Sequence[str], options: Mapping[str, str], scores: bool = False
+) -> pa.Table:
     """Returns the table with a row for each entry of its lists: those of labels, with those of their probabilities. A
     list of probabilities alone becomes a column for each of `labels`. Images and other columns of bytes and structs are
-    left out. Raises SourceError where it is not clear what the lists hold."""
+    left out. `scores`: whether a row may have several labels, or none, without probabilities: each
+    becomes a column of 0 and 1. Raises SourceError where it is not clear what the lists hold."""
     ignored = {options.get("ignore", ""), *(name.strip() for name in options.get("ignore", "").split(","))}
     lists = [n for n in table.column_names if _is_list(table.schema.field(n).type) and n not in ignored]
     others = [n for n in table.column_names if n not in lists and not _no_value(table.schema.field(n).type)]
@@ -167,6 +170,8 @@ def without_lists(path: str, table: pa.Table, labels: Sequence[str], options: Ma
         return table.select(others)
     of_numbers = [n for n in lists if pa.types.is_floating(table.schema.field(n).type.value_type)]
     of_labels = [n for n in lists if n not in of_numbers]
+    if scores and len(of_labels) == 1 and not of_numbers:
+        return _marked(table, others, of_labels[0], labels)
     if len(of_labels) == 1 and len(of_numbers) <= 1:
         return _written_out(path, table.select([*others, *lists]), of_labels[0], *of_numbers)
     if of_labels or len(of_numbers) > 1:
@@ -180,6 +185,16 @@ def without_lists(path: str, table: pa.Table, labels: Sequence[str], options: Ma
             f"?labels=PATH (one a line), or leave it out with ?ignore={of_numbers[0]}"
         )
     return _spread(path, table, others, of_numbers[0], labels)
+
+
+def _marked(table: pa.Table, others: Sequence[str], name: str, labels: Sequence[str]) -> pa.Table:
+    """Returns the table with a column of 0 and 1 for each label in place of the lists of labels."""
+    rows = table[name].to_pylist()
+    every = dict.fromkeys([*labels, *sorted({str(label) for row in rows for label in row or ()})])
+    columns = {
+        label: pa.array([None if row is None else float(label in map(str, row)) for row in rows]) for label in every
+    }
+    return pa.table({**{other: table[other] for other in others}, **columns})
 
 
 def _written_out(path: str, table: pa.Table, of_labels: str, of_numbers: str | None = None) -> pa.Table:

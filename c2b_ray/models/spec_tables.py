@@ -40,6 +40,7 @@ def _three(values: Sequence[float]) -> str:
 _SHARED = {
     "weights": "a safetensors file of your own weights",
     "labels": "a file of label names in the order of the outputs: one a line, or a JSON list",
+    "head": "softmax (labels exclude each other) or sigmoid (each label on its own); one output is one sigmoid",
     "revision": "the branch, tag or commit of a repository of the model hub",
     "device": "cpu, cuda or cuda:N; default: a GPU where the process has one",
     "batch": "how many images or texts go through the model at once",
@@ -90,6 +91,7 @@ TABLES: dict[tuple[str, str], SchemeOptions] = {
         _options(
             "weights",
             "labels",
+            "head",
             *_TORCH,
             "tensors",
             "unused",
@@ -112,6 +114,7 @@ TABLES: dict[tuple[str, str], SchemeOptions] = {
         _options(
             "weights",
             "labels",
+            "head",
             *_TORCH,
             "tensors",
             "unused",
@@ -129,10 +132,11 @@ TABLES: dict[tuple[str, str], SchemeOptions] = {
         (_PICKLES, _TENSORS),
     ),
     ("classifier", "hf"): SchemeOptions(
-        _options("revision", "labels", *_TORCH, "tensors", "unused"),
+        _options("revision", "labels", "head", *_TORCH, "tensors", "unused"),
         (
             ("architecture", "config.json", "refused"),
             ("label names", "labels=; id2label of config.json", "label_0, …: assumed"),
+            ("head", "head=; problem_type of config.json; one output is one sigmoid", "softmax"),
             ("preprocessing", "preprocessor_config.json", "refused"),
         ),
         (_PICKLES, _TENSORS, "id2label that begins at 1 or has a gap"),
@@ -166,6 +170,7 @@ TABLES: dict[tuple[str, str], SchemeOptions] = {
             "resize",
             "interpolation",
             "labels",
+            "head",
             "batch",
             "device",
             preprocess="imagenet, unit (pixels / 255), minus-one-one (pixels / 127.5 − 1) or none (0 to 255)",
@@ -191,12 +196,14 @@ TABLES: dict[tuple[str, str], SchemeOptions] = {
             ("label names", "labels=; the metadata; config.json beside it", "label_0, …: assumed"),
             ("output", "the only one that can be labels; output_name=", "asked"),
             ("what its numbers are", "output=; what it gives on fourteen fixed pictures", "asked"),
+            ("head", "head=; a Sigmoid as the last node; one output is one sigmoid", "softmax"),
         ),
-        ("sigmoids and multi-label outputs", "ZipMap outputs (export with zipmap: False)"),
+        ("ZipMap outputs (export with zipmap: False)",),
     ),
     ("classifier", "table"): SchemeOptions(
         _options(
             "labels",
+            "head",
             file="the column that names the image",
             prediction="the column of the classifier's answers",
             probability="the column of the answer's probability",

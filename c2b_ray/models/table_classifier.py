@@ -8,9 +8,12 @@ Three shapes, told apart by their columns (`prediction_columns`):
     file, one column per label      wide, of probabilities; labels in the columns' order
     file, prediction                the predicted label alone, as probability 1
 
+With `?head=sigmoid` each probability is of a label on its own: a file may have several labels, in as many rows of
+`file, prediction`, or none, and nothing need sum to 1. One column of probabilities is one label, against all else.
+
 In Parquet, a row may hold a list of the likeliest labels and one of their probabilities, or, with `?labels=PATH`, a
 list of all labels' probabilities. Options name columns where names do not: file, prediction, probability, and ignore
-for those that are no labels.
+for those that are no labels; and head (`models.heads`).
 
 Every label in the table is a label of the classifier, whatever the audit's classes. A label that no file has is
 not known from a table that lists answers: `?labels=PATH` (one a line, or a JSON list) names all labels there are, in
@@ -25,6 +28,7 @@ from __future__ import annotations
 import posixpath
 import unicodedata
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +37,8 @@ from numpy.typing import NDArray
 
 from c2b_ray.errors import SourceError, SpecError
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.heads import Outputs, outputs_of, stated_head
+from c2b_ray.models.output_kinds import OutputKind
 from c2b_ray.models.prediction_columns import PredictionColumns, choose
 from c2b_ray.models.prediction_files import read, rows_in_footer, texts_of, without_lists
 from c2b_ray.models.spec_options import read_labels
@@ -66,9 +72,15 @@ class TableClassifier:
         probabilities: Floats,
         path: str,
         facts: tuple[ModelFact, ...] = (),
+        outputs: Outputs | None = None,
     ) -> None:
-        self.labels, self.facts = labels, facts
-        self._logits = np.log(np.maximum(probabilities, FLOOR, dtype=np.float32))
+        """`outputs`: of probabilities of each label on its own; None where those of a row are a distribution."""
+        outputs, scores = outputs or Outputs(labels), outputs is not None
+        self.labels, self.head, self.facts = outputs.labels, outputs.head, (*facts, *outputs.facts)
+        if scores:
+            self._logits = outputs.logits(OutputKind("probabilities", path, scores=True).as_logits(probabilities))
+        else:
+            self._logits = np.log(np.maximum(probabilities, FLOOR, dtype=np.float32))
         # Nothing is known of a file without any number; one of zeros was answered, and with none of the labels.
         self._logits[np.isnan(probabilities).all(axis=1)] = np.nan
         self._rows = {file: row for row, file in enumerate(files)}
@@ -76,7 +88,8 @@ class TableClassifier:
         if len(self._normal) < len(files):
             twice = next(f for f, row in self._rows.items() if self._normal[_normalised(f)] != row)
             raise SourceError(f"{path}: {twice!r} is listed under another spelling too")
-        self.revision = content_id("table", list(files), labels, np.ascontiguousarray(self._logits).tobytes())
+        contents = np.ascontiguousarray(self._logits).tobytes()
+        self.revision = content_id("table", list(files), self.labels, contents, *outputs.identity)
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         """Log-probabilities, float32 (keys, labels); a row of NaN for a key that the table does not list.
@@ -113,27 +126,30 @@ def load(spec: Spec) -> TableClassifier:
     spec.options_among(options_of("classifier", "table"))
     path = spec.name
     known = read_labels(spec.options["labels"]) if "labels" in spec.options else ()
-    table = without_lists(path, read(path), known, spec.options)
-    chosen = choose(path, table, spec.options, known)
+    scores = stated_head(spec) == "sigmoid"
+    table = without_lists(path, read(path), known, spec.options, scores)
+    chosen = choose(path, table, spec.options, known, scores)
     if table[chosen.file].null_count:
         raise SourceError(f"{path}: row {_first(table[chosen.file].is_null())}: no {chosen.file}")
     files = table[chosen.file].cast(pa.string())
     facts = _facts(path, chosen)
     if chosen.answer is not None:
-        return _long(path, files, table, chosen, known, facts)
+        return _long(spec, files, table, chosen, known, facts)
     if known and set(known) != set(chosen.labels):
         raise SpecError(
             f"{spec.text}: the table has a column for each label, and `labels` lists others, such as "
             f"{next(iter(set(known) ^ set(chosen.labels)))!r}"
         )
-    return _wide(path, files.to_pylist(), table.select(chosen.labels), facts)
+    return _wide(spec, files.to_pylist(), table.select(chosen.labels), facts)
 
 
 def _facts(path: str, chosen: PredictionColumns) -> tuple[ModelFact, ...]:
     """Returns which column holds what, for a person."""
-    answers = (
-        f"column {chosen.answer!r}" if chosen.answer else f"the likeliest of {len(chosen.labels)} columns of labels"
+    count = len(chosen.labels)
+    columns = (
+        f"the likeliest of {count} columns of labels" if count > 1 else f"column {chosen.labels[0]!r}" if count else ""
     )
+    answers = f"column {chosen.answer!r}" if chosen.answer else columns
     facts = [
         ModelFact("files", f"column {chosen.file!r}", path, option="file"),
         ModelFact("answers", answers, path, assumed=chosen.assumed, option="prediction"),
@@ -157,23 +173,32 @@ def describe(spec: Spec) -> Description | None:
     if size is not None and (size > SMALL or rows_in_footer(spec.name) > SMALL_ROWS):
         return None
     table = load(spec)
-    return Description(table.revision, table.labels, facts=table.facts)
+    return Description(table.revision, table.labels, head=table.head, facts=table.facts)
 
 
-def _wide(path: str, files: list[str], columns: pa.Table, facts: tuple[ModelFact, ...]) -> TableClassifier:
+def _scores_of(spec: Spec, labels: Sequence[str]) -> Outputs | None:
+    """Returns what the table's labels are where each is on its own; None where they exclude each other."""
+    if stated_head(spec) != "sigmoid":
+        return None
+    return outputs_of(replace(spec, options={"head": "sigmoid"}), len(labels), labels)  # named already
+
+
+def _wide(spec: Spec, files: list[str], columns: pa.Table, facts: tuple[ModelFact, ...]) -> TableClassifier:
+    path, outputs = spec.name, _scores_of(spec, columns.column_names)
     values = [columns[name].cast(pa.float32()).to_numpy(zero_copy_only=False) for name in columns.column_names]
     probabilities = np.stack(values, axis=1)
     _check_probabilities(path, probabilities)
-    _check_sums(path, files, probabilities)
+    if outputs is None:
+        _check_sums(path, files, probabilities)
     seen: dict[str, int] = {}
     for row, file in enumerate(files, 1):
         if seen.setdefault(file, row) != row:
             raise SourceError(f"{path}: row {row}: {file!r} is there already, in row {seen[file]}")
-    return TableClassifier(files, tuple(columns.column_names), probabilities, path, facts)
+    return TableClassifier(files, tuple(columns.column_names), probabilities, path, facts, outputs)
 
 
 def _long(
-    path: str,
+    spec: Spec,
     files: pa.ChunkedArray,
     table: pa.Table,
     chosen: PredictionColumns,
@@ -181,6 +206,7 @@ def _long(
     facts: tuple[ModelFact, ...],
 ) -> TableClassifier:
     assert chosen.answer is not None
+    path, scores = spec.name, stated_head(spec) == "sigmoid"
     classes = texts_of(table[chosen.answer])
     if classes.null_count:
         raise SourceError(f"{path}: row {_first(classes.is_null())}: no {chosen.answer}")
@@ -195,11 +221,13 @@ def _long(
     columns = pc.index_in(classes, value_set=pa.array(labels, pa.string())).to_numpy().astype(np.int64)
     cells = rows * len(labels) + columns
     # One answer per file where no probability comes with it, else one per file and class.
-    _check_distinct(path, cells if probability is not None else rows, files, classes)
+    _check_distinct(path, cells if probability is not None or scores else rows, files, classes)
     probabilities = np.zeros((len(names.dictionary), len(labels)), np.float32)
     probabilities[rows, columns] = probabilities_of_answers
-    _check_sums(path, names.dictionary.to_pylist(), probabilities)
-    return TableClassifier(names.dictionary.to_pylist(), labels, probabilities, path, facts)
+    listed = names.dictionary.to_pylist()
+    if not scores:
+        _check_sums(path, listed, probabilities)
+    return TableClassifier(listed, labels, probabilities, path, facts, _scores_of(spec, labels))
 
 
 def _as_labels(path: str, classes: pa.ChunkedArray, known: Sequence[str]) -> tuple[pa.ChunkedArray, tuple[str, ...]]:

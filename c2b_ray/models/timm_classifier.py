@@ -5,8 +5,8 @@
     timm:PATH, timm:local-dir:PATH              a directory with config.json and model.safetensors, as timm saves it
     timm:hf-hub:org/name                        the same two files from a hub repository
 
-Options: weights, labels (file of names), device, batch, precision (fp32, tf32, bf16, fp16), compile (true,
-false), tensors and unused (`tensor_names`), and overrides of the preprocessing:
+Options: weights, labels (file of names), head (`models.heads`), device, batch, precision (fp32, tf32, bf16, fp16),
+compile (true, false), tensors and unused (`tensor_names`), and overrides of the preprocessing:
 
     mean, std       one number or three: normalisation, after pixels were divided by 255
     size            the side of the square that the model sees
@@ -41,11 +41,12 @@ from timm.models import get_pretrained_cfg, save_for_hf
 from c2b_ray.errors import InputError, SpecError, WeightsError, nearest
 from c2b_ray.models import building, weights
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.heads import outputs_of, refuse_other_heads
 from c2b_ray.models.pixels.preprocess import shape_of
-from c2b_ray.models.spec_options import label_names, numbers, positive, truth
+from c2b_ray.models.spec_options import numbers, positive, truth
 from c2b_ray.models.spec_tables import label_fact, normalisation, options_of
 from c2b_ray.models.tensor_names import TensorNames, check_fit, kinds_of, naming, selection_of
-from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of
+from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of, with_complement
 from c2b_ray.models.training import Trainable
 from c2b_ray.roles import Description, ModelFact
 from c2b_ray.storage.manifest import read_json
@@ -263,7 +264,8 @@ def load(spec: Spec) -> TorchClassifier:
     built = building.built(partial(build, spec, loaded=True))
     known, data = _known(spec, built)
     transform = create_transform(**data, is_training=False)
-    return TorchClassifier(built.module, transform, known.labels, known.revision, runtime, known.facts)
+    module = with_complement(built.module, built.module.num_classes)
+    return TorchClassifier(module, transform, known.labels, known.revision, runtime, known.facts, known.head)
 
 
 def describe(spec: Spec) -> Description:
@@ -280,6 +282,7 @@ def trainable(spec: Spec) -> Trainable:
     with torch.device("meta"):
         built = build(spec, loaded=False)
     known, data = _known(spec, built)
+    refuse_other_heads(spec, known, built.module.num_classes)
     config = built.file.parent / CONFIG
     local = config.read_bytes() if is_directory(spec) else None
     options = {name: value for name, value in spec.options.items() if name in _PREPROCESSING}
@@ -314,12 +317,13 @@ def _known(spec: Spec, built: BuiltModule) -> tuple[Description, dict[str, Any]]
     module = built.module
     data = _preprocessing(spec, module)
     usual = _labels_of_module(module)
-    labels = label_names(spec, module.num_classes, usual)
-    identity = content_id("timm", weights.file_revision(built.file), data, labels, *selection_of(spec).identity)
-    facts = (*built.names.facts(built.file), *_facts(spec, built, data, labels))
+    outputs = outputs_of(spec, module.num_classes, usual)
+    labels, also = outputs.labels, [*selection_of(spec).identity, *outputs.identity]
+    identity = content_id("timm", weights.file_revision(built.file), data, labels, *also)
+    facts = (*built.names.facts(built.file), *_facts(spec, built, data, labels), *outputs.facts)
     with torch.device("cpu"):  # also where the module is described without memory
         shape = shape_of(create_transform(**data, is_training=False))
-    return as_computed(Description(identity, labels, shape=shape, facts=facts), spec), data
+    return as_computed(Description(identity, labels, shape=shape, head=outputs.head, facts=facts), spec), data
 
 
 def _preprocessing(spec: Spec, module: Any) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from c2b_ray.models.devices import why_unused
 from c2b_ray.models.pixels.gpu_decode import decoder_name
 from c2b_ray.models.pixels.preprocess import OnArrays, Transform, batched
 from c2b_ray.models.spec_options import GPU_BATCH, positive
-from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape
+from c2b_ray.roles import Blocks, Description, Floats, Head, ModelFact, Pixels, Shape
 from c2b_ray.tables import content_id
 
 log = logging.getLogger(__name__)
@@ -215,10 +215,27 @@ def _check_range(module: nn.Module) -> None:
             raise WeightsError(f"{name} has values that float16 cannot hold (beyond 65504): write precision=bf16")
 
 
+class WithComplement(nn.Module):
+    """A module of one score z as one of two logits, 0 and z (`models.heads`)."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.module(pixels).reshape(len(pixels), 1)
+        return torch.cat([torch.zeros_like(scores), scores], dim=1)
+
+
+def with_complement(module: nn.Module, outputs: int) -> nn.Module:
+    """Returns a module with a logit for each of two labels, where it has one output."""
+    return WithComplement(module) if outputs == 1 else module
+
+
 class TorchClassifier:
     """A classification module with its preprocessing and label names; implements `roles.Classifier`.
 
-    `facts`: as in `roles.Description`.
+    `facts`, `head`: as in `roles.Description`.
     """
 
     def __init__(
@@ -229,11 +246,12 @@ class TorchClassifier:
         revision: str,
         runtime: Runtime,
         facts: tuple[ModelFact, ...] = (),
+        head: Head = "softmax",
     ) -> None:
         self.preparation = batched(transform)
         channels_last = isinstance(self.preparation, OnArrays) or runtime.device.type == "cuda"
         self.module = placed(module, runtime, torch.channels_last if channels_last else torch.preserve_format)
-        self.labels, self.revision, self.facts = labels, revision, facts
+        self.labels, self.revision, self.facts, self.head = labels, revision, facts, head
         self.runtime = runtime
         self.compute: Compute = compiled(self.module) if runtime.compiled else self.module
         self._exact: nn.Module | None = None
@@ -293,7 +311,8 @@ class TorchClassifier:
     def features(self, images: Sequence[Pixels]) -> Floats:
         """Returns the input of the last layer, float32 (images, dimension). Raises SpecError where no linear layer
         computes the logits."""
-        head = last_layer(self.module, len(self.labels))
+        outputs = 1 if isinstance(self.module, WithComplement) else len(self.labels)
+        head = last_layer(self.module, outputs)
         seen = threading.local()  # other threads may be in the module too
         hook = head.register_forward_pre_hook(lambda _, inputs: setattr(seen, "inputs", inputs[0]))
 

@@ -4,9 +4,10 @@
     torchvision:resnet50?weights=IMAGENET1K_V1          others of its published weights
     torchvision:mobilenet_v2?weights=PATH.safetensors   weights of one's own, named as torchvision names them
 
-Options: labels (file of names), device, batch, precision (fp32, tf32, bf16, fp16), compile (true, false), tensors and
-unused (`tensor_names`), and overrides of the preprocessing. Without them it is that of the named weights; for weights
-of one's own, that of the architecture's DEFAULT weights, which is an assumption and is named as one.
+Options: labels (file of names), head (`models.heads`), device, batch, precision (fp32, tf32, bf16, fp16), compile
+(true, false), tensors and unused (`tensor_names`), and overrides of the preprocessing. Without them it is that of the
+named weights; for weights of one's own, that of the architecture's DEFAULT weights, which is an assumption and is named
+as one.
 
     mean, std       one number or three: normalisation, after pixels were divided by 255
     size            the centre crop's side; the shorter side before it is resized in the default's proportion to it
@@ -39,11 +40,12 @@ from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models import tensor_names, weights
 from c2b_ray.models.building import built
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.heads import outputs_of, refuse_other_heads
 from c2b_ray.models.pixels.preprocess import shape_of
-from c2b_ray.models.spec_options import label_names, numbers, positive
+from c2b_ray.models.spec_options import numbers, positive
 from c2b_ray.models.spec_tables import label_fact, normalisation, options_of
 from c2b_ray.models.tensor_names import TensorKind, TensorNames, check_fit, kinds_of, naming, selection_of
-from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of
+from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of, with_complement
 from c2b_ray.models.training import Trainable
 from c2b_ray.roles import Description, ModelFact
 from c2b_ray.tables import content_id
@@ -65,8 +67,9 @@ def load(spec: Spec) -> TorchClassifier:
     runtime = runtime_of(spec)
     chosen = _chosen(spec)
     module = _published(spec, chosen.published) if chosen.own is None else _with_weights_of(spec, chosen.own)
+    module = with_complement(module, _count(chosen))
     known = _known(spec, chosen)
-    return TorchClassifier(module, chosen.transform, known.labels, known.revision, runtime, known.facts)
+    return TorchClassifier(module, chosen.transform, known.labels, known.revision, runtime, known.facts, known.head)
 
 
 def describe(spec: Spec) -> Description:
@@ -81,6 +84,7 @@ def trainable(spec: Spec) -> Trainable:
     spec.options_among(_OPTIONS)
     chosen = _chosen(spec)
     known = _known(spec, chosen)
+    refuse_other_heads(spec, known, _count(chosen))
 
     def build(loaded: bool) -> nn.Module:
         if not loaded:
@@ -171,15 +175,19 @@ def _empty(spec: Spec, outputs: int, auxiliary: bool) -> nn.Module:
 
 def _known(spec: Spec, chosen: _Chosen) -> Description:
     published, own = chosen.published, chosen.own
-    if own is None:
-        count, identity = len(published.meta["categories"]), published.url  # its last digits are the file's checksum
-    else:
-        count, identity = own.outputs, weights.file_revision(own.file)
-    labels = label_names(spec, count, published.meta["categories"] if count == _IMAGENET else None)
-    selected = selection_of(spec).identity
+    # The last digits of a published file's address are its checksum.
+    count, identity = _count(chosen), published.url if own is None else weights.file_revision(own.file)
+    outputs = outputs_of(spec, count, published.meta["categories"] if count == _IMAGENET else None)
+    labels, selected = outputs.labels, [*selection_of(spec).identity, *outputs.identity]
     revision = content_id("torchvision", spec.name, identity, repr(chosen.transform), labels, *selected)
-    facts = _facts(spec, chosen, labels)
-    return as_computed(Description(revision, labels, shape=shape_of(chosen.transform), facts=facts), spec)
+    facts = (*_facts(spec, chosen, labels), *outputs.facts)
+    shape = shape_of(chosen.transform)
+    return as_computed(Description(revision, labels, shape=shape, head=outputs.head, facts=facts), spec)
+
+
+def _count(chosen: _Chosen) -> int:
+    """Returns the number of outputs."""
+    return len(chosen.published.meta["categories"]) if chosen.own is None else chosen.own.outputs
 
 
 def _facts(spec: Spec, chosen: _Chosen, labels: tuple[str, ...]) -> tuple[ModelFact, ...]:

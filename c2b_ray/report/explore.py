@@ -93,25 +93,28 @@ class Answered:
 class Images:
     """Images with their classes and answers. `names`: of all answers, the classes first; `truth`: the number of each
     image's class; `right` is equality of both. `scored`: whether confidences are probabilities of what counts as the
-    answer."""
+    answer. `each`: whether a classifier gives each label on its own: images are then of the classes that they show,
+    once for each, so that they tell recall alone, and there is no matrix."""
 
     classes: tuple[str, ...]
     names: tuple[str, ...]
     truth: Ints
     answered: tuple[Answered, ...]
     scored: bool = True
+    each: bool = False
 
 
 @dataclass(frozen=True)
 class Row:
-    """A class in the table of a classifier."""
+    """A class in the table of a classifier. `last`: what it was most often taken for, or another measure of it
+    (`Measured.last`)."""
 
     name: str
     images: str
     precision: str
     recall: str
     f1: str
-    taken_for: str
+    last: str
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,8 @@ class Measured:
     name: str
     rows: tuple[Row, ...]
     more: int
-    charts: tuple[tuple[str, str], ...]
+    charts: tuple[tuple[str, str], ...] = ()
+    last: str = "Most often taken for"
 
 
 @dataclass(frozen=True)
@@ -158,9 +162,12 @@ def explore(
     attributes: Mapping[str, Sequence[str]],
     pictures: Sequence[bytes | None],
     embeddings: Floats | None,
+    measured: tuple[Measured, ...] | None = None,
 ) -> Explore:
     """Returns the block. `chosen`: the images that it shows; of each of them, in this order, its key, its cells in
     words, its value of each attribute ("" where it has none), its JPEG (None: it cannot be shown) and its embedding.
+
+    `measured`: the tables of the classifiers, where the images alone do not tell them.
 
     Without embeddings the map is of the pictures' coarse colours, and says so.
     """
@@ -175,6 +182,7 @@ def explore(
         "classes": [visible(name) for name in images.classes],
         "names": [visible(name) for name in images.names],
         "classifiers": [visible(answered.name) for answered in images.answered],
+        "each": images.each,
         "matrix": [_in_matrix(images, answered) for answered in images.answered],
         "confusions": [_confusions(images, answered) for answered in images.answered],
         "keys": [visible(key) for key in keys],
@@ -187,7 +195,8 @@ def explore(
         "mapped": "embeddings" if embeddings is not None else "colours",
         "pictures": ["" if picture is None else uri(picture) for picture in pictures],
     }
-    return Explore(_line(len(images.truth), len(chosen), shown), script_json(data), _measured(images))
+    tables = _measured(images) if measured is None else measured
+    return Explore(_line(len(images.truth), len(chosen), shown, images.each), script_json(data), tables)
 
 
 def script_json(data: Any) -> Markup:
@@ -277,8 +286,12 @@ def _rounded(numbers: Floats) -> list[float | None]:
     return [None if np.isnan(number) else round(float(number), 3) for number in numbers]
 
 
-def _line(everything: int, chosen: int, shown: int) -> str:
-    if chosen == everything:
+def _line(everything: int, chosen: int, shown: int, each: bool) -> str:
+    if each:
+        what = f"{words.plural(everything, 'pair')} of an image and a label that it shows"
+        whole = "All of them are here." if chosen == everything else f"A sample of {words.count(chosen)} is here."
+        line = f"{what}. {whole} The tables count all images, those without any label included."
+    elif chosen == everything:
         line = (
             f"All {words.plural(everything, 'image')} of this run." if everything > 1 else "The one image of this run."
         )

@@ -129,7 +129,10 @@ class Classifier(Protocol):
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         """Returns logits, float32 (images, labels), NaN for an image without an answer. `keys` names each image as its
-        source does: models of pixels ignore it, a table of predictions uses nothing else."""
+        source does: models of pixels ignore it, a table of predictions uses nothing else.
+
+        A classifier whose labels do not exclude each other says so by an attribute `head`, "sigmoid"
+        (`Description`)."""
         ...
 
 

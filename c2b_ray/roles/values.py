@@ -14,6 +14,9 @@ Pixels = NDArray[np.uint8]
 
 Floats = NDArray[np.float32]
 
+Head = Literal["softmax", "sigmoid"]
+"""What a classifier's labels are to each other: see `Description`."""
+
 Blocks = NDArray[np.uint8]
 """Decoded images of one size: uint8, (images, height, width, 3), RGB, C-contiguous."""
 
@@ -162,7 +165,9 @@ class Description:
     `encoder`, `encoder_revision` and `count` describe an index: the encoder of its embeddings, and its number of
     images. `of_device`: the revision depends on the device, so the process that runs the model has to determine it.
     `shape`: how pictures are prepared for the model, where another process can do that. `takes_files`: whether the
-    model decodes encoded images itself, as one that answers remotely does.
+    model decodes encoded images itself, as one that answers remotely does. `head`: what a classifier's labels are to
+    each other. `softmax`: they exclude each other, and softmax of the logits gives their probabilities. `sigmoid`: a
+    picture may show several of them, or none, and the sigmoid of a logit is the probability of its label alone.
     `facts`: the model's settings and their sources; two descriptions of one model are equal whatever they say.
     """
 
@@ -175,4 +180,5 @@ class Description:
     of_device: bool = False
     shape: Shape | None = None
     takes_files: bool = False
+    head: Head = "softmax"
     facts: tuple[ModelFact, ...] = field(default=(), compare=False)

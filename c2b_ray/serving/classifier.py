@@ -88,7 +88,9 @@ class ClassifierServer:
     async def describe(self) -> dict[str, Any]:
         """Describes the classifier that the request names, which is loaded if necessary, and how it computes."""
         classifier = (await self._loaded_models.named()).classifier
-        return {"labels": classifier.labels, "revision": classifier.revision, "computing": self._computing}
+        head = getattr(classifier, "head", "softmax")
+        about = {"labels": classifier.labels, "revision": classifier.revision, "head": head}
+        return {**about, "computing": self._computing}
 
     async def logits(self, images: Packed, keys: Sequence[str], owner: str = "") -> Rows:
         """Returns the logits of each image, from a batch shared with other requests for the same classifier, or from

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 
 from c2b_ray.models.text.captioned import among_usable, no_answer, no_caption, scores_among_usable
-from c2b_ray.roles import Answer, CaptionReply, Floats, Neighbours, Pixels, Question
+from c2b_ray.roles import Answer, CaptionReply, Floats, Head, Neighbours, Pixels, Question
 from c2b_ray.serving.channel import Channel
 from c2b_ray.serving.in_app import InApp
 from c2b_ray.serving.pictures import Packed, pack, pack_files, spans
@@ -115,6 +116,10 @@ class ServedClassifier(InApp):
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(self.fact("labels"))
+
+    @property
+    def head(self) -> Head:
+        return cast(Head, self.fact("head"))
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         if len(images) != len(keys):

@@ -20,6 +20,8 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
+from c2b_ray.stats.intervals import wilson
+from c2b_ray.stats.roots import deviations
 from c2b_ray.stats.scores import Floats, Ints
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "Outcomes",
     "area_under_roc",
     "area_under_roc_variance",
+    "balanced_accuracy",
     "calibration_error",
     "f1_score",
     "precision",
@@ -169,6 +172,16 @@ def f1_score(truth: ArrayLike, answers: ArrayLike) -> float:
     return METRICS["f1"].value(Outcomes.of(truth, answers))
 
 
+def balanced_accuracy(truth: ArrayLike, answers: ArrayLike) -> float:
+    """Computes the mean of two shares: of the class's images that are answered with it, and of the others that are not.
+
+    (TP / (TP + FN) + TN / (TN + FP)) / 2, in [0, 1]. Brodersen et al. 2010. It does not depend on how frequent the
+    class is. 0.5: no better than one answer to all; NaN without an image of the class or of another one. Raises:
+    ValueError as `Outcomes.of` does.
+    """
+    return METRICS["balanced_accuracy"].value(Outcomes.of(truth, answers))
+
+
 def top_k_accuracy(truth: ArrayLike, probabilities: ArrayLike, k: int) -> float:
     """Computes the share of images whose class is among the k that were given the largest probabilities.
 
@@ -295,6 +308,27 @@ def _f1_scores(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
     return Estimated(_ratio(2 * tp, tp + union), union * (1 + np.nan_to_num(_ratio(tp, union))) ** 2 / 2)
 
 
+def _balanced(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
+    """The limits of the mean of two shares are MOVER's (Zou & Donner 2008, Eq. 8), with Wilson's of each share; the
+    number is the largest whose Wilson limits at 95 % contain these. A variance would be 0 where both shares are 0 or
+    1."""
+    tp, fp, fn = outcomes.counts(groups, number)
+    positive = tp + fn
+    negative = np.bincount(groups, minlength=number) - positive
+    right = negative - fp
+    value = (_ratio(tp, positive) + _ratio(right, negative)) / 2
+    z = np.float64(deviations(0.95))
+    shares = [(_ratio(k, n), *wilson(k, n, z)) for k, n in ((tp, positive), (right, negative))]
+    numbers = []
+    for side, far in ((1, -1.0), (2, 1.0)):
+        away = np.sqrt(sum((one[0] - one[side]) ** 2 for one in shares)) / 2
+        limit = np.clip(value + far * away, 0, 1)
+        # Wilson's limit L of a share p of n solves (p − L)² = z² L (1 − L) / n.
+        numbers.append(np.divide(z * z * limit * (1 - limit), away**2, out=np.full(number, np.inf), where=away > 0))
+    effective = np.minimum(*numbers)
+    return Estimated(value, _held(value, np.where(np.isfinite(effective), effective, 0.0)))
+
+
 def _confidences(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
     """Of a mean of numbers in [0, 1]. Their variance is estimated with one number more that is 0 or 1, as a share's:
     few equal numbers do not show that all are."""
@@ -337,6 +371,7 @@ METRICS: dict[str, ClassMetric] = {
         ClassMetric("recall", "recall", _recalls, "class", _WILSON),
         ClassMetric("precision", "precision", _precisions, "all", f"{_WILSON}, given the answers with the class"),
         ClassMetric("f1", "F1", _f1_scores, "all", f"{_WILSON}, with the delta method’s variance"),
+        ClassMetric("balanced_accuracy", "balanced accuracy", _balanced, "all", f"{_WILSON}, with MOVER’s limits"),
         ClassMetric(
             "confidence",
             "mean probability of the class",

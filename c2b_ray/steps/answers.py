@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from c2b_ray.steps.cells import CellImages, classes_of_labelled, images_of_cells
+from c2b_ray.steps.classify import BELOW
 from c2b_ray.steps.draw import ImageIds, Ints, Mask, codes, counted, vocabulary
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.tables import FAILURES
@@ -29,6 +30,16 @@ Taken = Mapping[str, str | None]
 
 NO_ANSWER, UNKNOWN = -1, -2
 """The number of no name: there is no answer, or no row of the predictions has this name."""
+
+
+def named_class(predicted_class: str | None) -> str:
+    """Returns the class of a row of the predictions; "" where it has none, or gives each label on its own."""
+    return "" if predicted_class in (None, BELOW) else str(predicted_class)
+
+
+def gives_each_label(predictions: pa.Table) -> bool:
+    """Returns whether a classifier of these predictions gives each label on its own."""
+    return bool(pc.any(pc.equal(predictions["predicted_class"], BELOW), min_count=0).as_py())
 
 
 class ClassifierAnswers:

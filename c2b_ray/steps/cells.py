@@ -356,12 +356,37 @@ def is_labelled(draws: pa.Table) -> bool:
 
 
 def classes_of_labelled(captions: pa.Table, draws: pa.Table) -> tuple[ImageIds, Ints] | None:
-    """Returns the labelled images that were drawn, and a number for the class of each; None for images that captions
-    drew, whose classes are not known."""
+    """Returns the labelled images that were drawn, and a number for the class of each, or for the set of its classes;
+    None for images that captions drew, whose classes are not known."""
     if not is_labelled(draws):
         return None
+    ids, image, classes = _image_classes(captions, draws)
+    of_image = np.full(len(ids), -1, np.int64)
+    if len(image) == len(np.unique(image)):
+        of_image[image] = classes
+        return ids, of_image
+    sets: dict[tuple[int, ...], int] = {}
+    ends = np.flatnonzero(np.r_[image[1:] != image[:-1], True]) + 1
+    for start, end in zip(np.r_[0, ends[:-1]].tolist(), ends.tolist(), strict=True):
+        of_image[image[start]] = sets.setdefault(tuple(classes[start:end].tolist()), len(sets))
+    return ids, of_image
+
+
+def shows_several(captions: pa.Table, draws: pa.Table) -> bool:
+    """Returns whether any labelled image was drawn for several classes: it shows them all."""
+    if not is_labelled(draws):
+        return False
+    _, image, _ = _image_classes(captions, draws)
+    return len(image) > len(np.unique(image))
+
+
+def _image_classes(captions: pa.Table, draws: pa.Table) -> tuple[ImageIds, Ints, Ints]:
+    """Returns the images that were drawn, and the pairs of an image's number and a class's for which it was, each once
+    and in order."""
     ids, image = ImageIds.numbered(draws["image_id"])
-    _, of_caption = numbered(captions["target_class"])
-    classes = np.full(len(ids), -1, np.int64)
-    classes[image] = of_caption[captions_of_draws(captions, draws)]
-    return ids, classes
+    names, of_caption = numbered(captions["target_class"])
+    width = max(len(names), 1)
+    caption = captions_of_draws(captions, draws)
+    pairs = np.unique((image * width + of_caption[caption])[caption >= 0])
+    image, classes = np.divmod(pairs, width)
+    return ids, image, classes

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from c2b_ray.config import Right
 from c2b_ray.errors import ConfigError, WeightsError, nearest
 from c2b_ray.names import folded, normalise
-from c2b_ray.roles import Classifier
+from c2b_ray.roles import Classifier, Head
 from c2b_ray.steps import encoded
 from c2b_ray.tables import PREDICTIONS, content_ids
 
@@ -30,6 +30,12 @@ SAME = 1e-6
 """Mean log-probabilities of classes of several labels that differ by less are equal: float32 logits carry no more."""
 NO_ANSWER = "the classifier gave no answer (its logits are not numbers)"
 
+BELOW = "below the threshold"
+"""What an image was taken for, seen from a label that sigmoids do not give it."""
+NO_CLASS = "none of the classes"
+THRESHOLD = 0.5
+"""The probability from which a label of its own is given, unless an audit says another."""
+
 _NONE = float(np.log(np.finfo(np.float32).tiny)) + 1e-3  # what tables and ONNX files of probabilities have for 0
 _LISTED = 3
 
@@ -40,8 +46,12 @@ Logits = NDArray[np.float64]
 class ClassAnswer:
     """One image's answer; `probabilities` are those of the classes, where they are wanted.
 
-    `label` is None where several labels are likeliest, `predicted_class` where the answer lies outside the classes.
-    `answered`: the classes for which it counts by `top5`. `undecided`: why there is no single answer.
+    Of labels that exclude each other, `label` is None where several labels are likeliest, `predicted_class` where the
+    answer lies outside the classes. `answered`: the classes for which it counts by `top5`. `undecided`: why there is no
+    single answer.
+
+    Of labels each on its own, `answered` holds the classes that are given, `label` their names, or NO_CLASS, and
+    `predicted_class` is BELOW, the answer to every other class; no probability is that of all of them.
     """
 
     label: str | None
@@ -80,6 +90,49 @@ def answers(
     ]
 
 
+def answers_at(
+    logits: NDArray[np.floating], labels: Sequence[str], classes: Classes, cut: tuple[int, float]
+) -> list[ClassAnswer | None]:
+    """Returns the answers of a classifier of two labels that exclude each other, where one is given from a threshold.
+
+    `cut`: the position of that label, and the probability from which it is the answer; the other label is the answer
+    below it. A probability that is less by `SAME` reaches it: float32 logits carry no more. None as in `answers`.
+    """
+    rows, (position, threshold) = np.asarray(logits, np.float64), cut
+    sound = (rows.max(axis=1, initial=-np.inf) < np.inf) & (rows.max(axis=1, initial=-np.inf) > -np.inf)
+    share = _sigmoid(rows[:, position] - rows[:, 1 - position])
+    given, of_label = share >= threshold - SAME, classes.of_label
+    result: list[ClassAnswer | None] = []
+    for good, first, p in zip(sound.tolist(), given.tolist(), share.tolist(), strict=True):
+        at, probability = (position, p) if first else (1 - position, 1 - p)
+        number = of_label.get(at)
+        predicted = None if number is None else classes.names[number]
+        answer = ClassAnswer(labels[at], probability, predicted, None if number is None else probability, None, None)
+        result.append(answer if good else None)
+    return result
+
+
+def answers_of_each(
+    logits: NDArray[np.floating], classes: Classes, thresholds: Sequence[float]
+) -> list[ClassAnswer | None]:
+    """Returns the answers of a classifier whose labels are each on its own: the classes whose probability, the sigmoid
+    of the logit, reaches their threshold, one for each class. A class of several labels has the largest of their
+    probabilities. None for a row that is not numbers."""
+    rows = np.asarray(logits, np.float64)
+    reached = np.atleast_2d(class_probabilities(rows, classes, "sigmoid") >= np.asarray(thresholds) - SAME)
+    result: list[ClassAnswer | None] = []
+    is_sound = ~np.isnan(rows).any(axis=1)
+    for sound, of in zip(is_sound, reached, strict=True):
+        given = [name for name, one in zip(classes.names, of, strict=True) if one]
+        result.append(ClassAnswer(", ".join(given) or NO_CLASS, None, BELOW, None, given, None) if sound else None)
+    return result
+
+
+def _sigmoid(logits: Logits) -> Logits:
+    result: Logits = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))
+    return result
+
+
 def _decided(rows: Logits, sound: Sequence[bool], labels: Sequence[str], classes: Classes) -> list[ClassAnswer | None]:
     """Does the work of `_answer` by the rule `top1` for all rows at once; rows without a single likeliest label go one
     by one."""
@@ -104,12 +157,15 @@ def _decided(rows: Logits, sound: Sequence[bool], labels: Sequence[str], classes
     return result
 
 
-def class_probabilities(logits: NDArray[np.floating], classes: Classes) -> Logits:
-    """Returns the probability of each class, float64 (images, classes): the sum of the softmax over its labels.
+def class_probabilities(logits: NDArray[np.floating], classes: Classes, head: Head = "softmax") -> Logits:
+    """Returns the probability of each class, float64 (images, classes): the sum of the softmax over its labels, or of
+    labels each on its own the largest sigmoid.
 
     A row of logits that are not numbers is NaN. It does not depend on the rule for right answers.
     """
     rows = np.asarray(logits, np.float64)
+    if head == "sigmoid":
+        return np.stack([_sigmoid(rows[:, list(of)].max(axis=1)) for of in classes.labels], axis=1)
     best = rows.max(axis=1, initial=-np.inf)
     with np.errstate(all="ignore"):  # of rows that are no numbers
         shares = np.exp(rows - best[:, None])
@@ -207,7 +263,9 @@ LabelMap = Mapping[str, Sequence[int | str]]
 class Classification:
     """What a classifier decides on each image: its name and revision, the task's classes, the labels that stand for
     each class, the rule for right answers, the names of all labels, and whether the probabilities of all classes are
-    kept."""
+    kept. `head`: what the labels are to each other. `thresholds`: of labels each on its own, the probability from which
+    each class is given. `cut`: of two labels that exclude each other, the position of one and the probability from
+    which it is the answer; None: the likelier one is."""
 
     classifier: str
     revision: str
@@ -216,6 +274,38 @@ class Classification:
     right: Right = "top1"
     labels: tuple[str, ...] = ()
     probabilities: bool = False
+    head: Head = "softmax"
+    thresholds: tuple[float, ...] = ()
+    cut: tuple[int, float] | None = None
+
+    @property
+    def class_labels(self) -> Classes:
+        return Classes(self.classes, self.labels_of_class)
+
+    def answers(self, logits: NDArray[np.floating]) -> list[ClassAnswer | None]:
+        """Returns the answer of each row of logits, (images, labels); None where they are not numbers."""
+        if self.head == "sigmoid":
+            return answers_of_each(logits, self.class_labels, self.thresholds)
+        if self.cut is not None:
+            return answers_at(logits, self.labels, self.class_labels, self.cut)
+        return answers(logits, self.labels, self.class_labels, self.right)
+
+    @property
+    def rule(self) -> str | None:
+        """When an answer is right, after "when", where `right` does not say it."""
+        if self.head == "sigmoid":
+            alike = len(set(self.thresholds)) == 1
+            of = zip(self.classes, self.thresholds, strict=True)
+            said = f"{self.thresholds[0]:g}" if alike else ", ".join(f"{value:g} for {name}" for name, value in of)
+            return (
+                f"the class is given: its own probability, a sigmoid, reaches {said}, whatever else is given. Accuracy "
+                "is then recall: the share of the images that show a class to which it is given"
+            )
+        if self.cut is not None:
+            position, threshold = self.cut
+            names = self.labels[position], self.labels[1 - position]
+            return f"its label is the answer: {names[0]} from a probability of {threshold:g}, otherwise {names[1]}"
+        return None
 
     def prediction_id(self, image_id: str) -> str:
         return self.prediction_ids([image_id])[0]
@@ -224,7 +314,10 @@ class Classification:
         """Returns the ids of the classifier's predictions, one per image."""
         labels = [list(group) for group in self.labels_of_class]
         settings: tuple[object, ...] = (self.classifier, self.revision, list(self.classes), labels, self.right)
-        settings += ("probabilities",) if self.probabilities else ()  # earlier releases' ids have nothing here
+        # Earlier releases' ids have nothing of what follows.
+        settings += ("probabilities",) if self.probabilities else ()
+        settings += () if self.head == "softmax" else (self.head, list(self.thresholds))
+        settings += () if self.cut is None else ("threshold", *self.cut)
         return content_ids("predict", image_ids, *settings)
 
 
@@ -238,6 +331,10 @@ class Described(Protocol):
     def revision(self) -> str: ...
 
 
+Thresholds = float | Mapping[str, float]
+"""One probability for all, or class → probability."""
+
+
 def classification(
     spec: str,
     classifier: Described,
@@ -246,20 +343,34 @@ def classification(
     right: Right = "top1",
     field: str = "classes",
     probabilities: bool = False,
+    threshold: Thresholds | None = None,
+    several: bool = False,
 ) -> Classification:
     """Returns the classification. `field` names the classes: a field of a config, or an option. `probabilities`:
-    whether those of all classes are kept.
+    whether those of all classes are kept. `threshold`: the probability from which a label on its own is given (0.5), or
+    of two labels that exclude each other the second, or the class that is named. `several`: whether labels may be each
+    on its own: whoever calls it must ask about one class after the other.
 
     Raises ConfigError, which names a class that no label maps to, a label that the classifier does not have or that two
-    classes share, or a rule for right answers that makes no sense for so few classes or labels.
+    classes share, or a rule for right answers or threshold that makes no sense for such labels.
     """
     labels = classifier.labels
-    if len(labels) < 2:
+    head: Head = getattr(classifier, "head", "softmax")
+    if head == "sigmoid" and not several:
+        raise ConfigError(
+            "classifier",
+            f"{spec} scores each label on its own (sigmoids), and this needs labels that exclude each other; `c2b "
+            "audit` of labelled images takes it",
+        )
+    if len(labels) < 2 and head != "sigmoid":
         raise ConfigError(
             "classifier",
             f"{spec} has one label, {''.join(labels)!r}, so that every answer would be right; give it an output for "
-            "each of two labels or more: of a single sigmoid p, 1 − p and p",
+            "each of two labels or more: of a single sigmoid p, 1 − p and p; or add ?head=sigmoid, where it is the "
+            "score of that label against all else",
         )
+    if head == "sigmoid" and right != "top1":
+        raise ConfigError("right", f"{right} ranks labels that exclude each other, and those of {spec} do not")
     index: dict[str, list[int]] = defaultdict(list)
     for i, text in enumerate(labels):
         index[normalise(text)].append(i)
@@ -276,7 +387,49 @@ def classification(
         )
     if right == "top5" and len(labels) <= FIVE:
         raise ConfigError("right", f"{spec} has {len(labels)} labels, so that any of five is always right; use top1")
-    return Classification(spec, classifier.revision, tuple(classes), groups, right, tuple(labels), probabilities)
+    made = Classification(spec, classifier.revision, tuple(classes), groups, right, tuple(labels), probabilities)
+    if head == "sigmoid":
+        return replace(made, head=head, thresholds=_thresholds(THRESHOLD if threshold is None else threshold, classes))
+    return made if threshold is None else replace(made, cut=_cut(threshold, made))
+
+
+def _thresholds(threshold: Thresholds, classes: Sequence[str]) -> tuple[float, ...]:
+    """Returns the threshold of each class: a mapping's, or `THRESHOLD` for a class that it does not name."""
+    if not isinstance(threshold, Mapping):
+        return (float(threshold),) * len(classes)
+    by_name = _by_class(threshold, classes)
+    return tuple(by_name.get(name, THRESHOLD) for name in classes)
+
+
+def _cut(threshold: Thresholds, of: Classification) -> tuple[int, float]:
+    """Returns the position of the label that a threshold is of, and the threshold. Raises ConfigError unless the
+    classifier has two labels, and for thresholds of both."""
+    if len(of.labels) != 2:
+        raise ConfigError(
+            "threshold",
+            f"{of.classifier} has {len(of.labels)} labels that exclude each other, of which the likeliest is the "
+            "answer; a threshold is for two labels, or for labels each on its own (?head=sigmoid)",
+        )
+    if of.right != "top1":
+        raise ConfigError("right", f"{of.right} takes the likelier of two labels, and `threshold` does not; use top1")
+    if not isinstance(threshold, Mapping):
+        return 1, float(threshold)
+    by_name = _by_class(threshold, of.classes)
+    if len(by_name) != 1:
+        raise ConfigError("threshold", "of two labels that exclude each other, give the threshold of one class")
+    ((name, value),) = by_name.items()
+    labels = of.labels_of_class[of.classes.index(name)]
+    if len(labels) != 1:
+        raise ConfigError("threshold", f"every label stands for {name!r}, so that it is always the answer")
+    return labels[0], value
+
+
+def _by_class(threshold: Mapping[str, float], classes: Sequence[str]) -> dict[str, float]:
+    names = {normalise(name): name for name in classes}
+    for name in threshold:
+        if normalise(name) not in names:
+            raise ConfigError("threshold", f"{name!r} is none of the classes; {nearest(name, classes)}")
+    return {names[normalise(name)]: float(value) for name, value in threshold.items()}
 
 
 def _refuse_shared(groups: Sequence[Sequence[int]], classes: Sequence[str], labels: Sequence[str], field: str) -> None:
@@ -444,15 +597,15 @@ def _predictions(
     good = [i for i, error in enumerate(errors) if error is None]
     known = [_NOTHING] * len(rows)
     if good:
-        classes = Classes(classification.classes, classification.labels_of_class)
         some = logits if len(good) == len(logits) else logits[good]
-        for i, answer in zip(good, answers(some, classifier.labels, classes, classification.right), strict=True):
+        for i, answer in zip(good, classification.answers(some), strict=True):
             if answer is None:
                 errors[i] = NO_ANSWER
             else:
                 known[i] = answer
         if classification.probabilities:
-            for i, row in zip(good, class_probabilities(some, classes).tolist(), strict=True):
+            shares = class_probabilities(some, classification.class_labels, classification.head)
+            for i, row in zip(good, shares.tolist(), strict=True):
                 if errors[i] is None:
                     known[i] = replace(known[i], probabilities=row)
     of_answer = {name: [getattr(answer, name) for answer in known] for name in vars(_NOTHING)}

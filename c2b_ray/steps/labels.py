@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.names import folded, normalise
+from c2b_ray.storage.several_labels import has_several, labels_in
 
 TARGET = "target_class"
 MOST_NUMBERS = 10
@@ -48,23 +49,31 @@ class ComparedColumn:
     """A column's values in the form in which they are compared, as numbers.
 
     `forms`: by number, None for no value. `numbers`: int8 to int32, one per row. As Python strings they take eight
-    times the memory, and ten times as long to compare.
+    times the memory, and ten times as long to compare. `held`: by number, the names that a value holds, where an image
+    may have several labels (`storage.several_labels`); None where each value is one.
     """
 
     forms: tuple[str | None, ...]
     numbers: NDArray[np.signedinteger[Any]]
+    held: tuple[frozenset[str], ...] | None = None
 
     @staticmethod
     def of(labels: pa.Table, name: str) -> ComparedColumn:
-        encoded = labels[column_of(labels, name)].combine_chunks().dictionary_encode()
-        forms = [None if value is None else normalise(str(value)) for value in encoded.dictionary.to_pylist()]
+        column = column_of(labels, name)
+        encoded = labels[column].combine_chunks().dictionary_encode()
+        values = encoded.dictionary.to_pylist()
+        forms = [None if value is None else normalise(str(value)) for value in values]
         at = encoded.indices.cast(indices_of(len(forms) + 1)).fill_null(len(forms)).to_numpy(zero_copy_only=False)
-        return ComparedColumn((*forms, None), at)
+        held = None
+        if has_several(labels.schema.field(column)):
+            held = (*(frozenset(map(normalise, labels_in(value))) for value in values), frozenset[str]())
+        return ComparedColumn((*forms, None), at, held)
 
     def equal(self, name: str) -> NDArray[np.bool_]:
-        """Returns which rows have the value `name`, in any spelling."""
+        """Returns which rows have the value `name`, in any spelling, or hold it among others."""
         form = normalise(name)
-        rows: NDArray[np.bool_] = np.array([known == form for known in self.forms], bool)[self.numbers]
+        same = [known == form for known in self.forms] if self.held is None else [form in of for of in self.held]
+        rows: NDArray[np.bool_] = np.array(same, bool)[self.numbers]
         return rows
 
     @property
@@ -99,11 +108,19 @@ def column_of(labels: pa.Table, name: str) -> str:
     return str(same[0])
 
 
+def class_names_in(labels: pa.Table) -> list[str]:
+    """Returns the names of all classes in the table, each spelling once."""
+    values = [value for value in labels[TARGET].unique().to_pylist() if value is not None]
+    if not has_several(labels.schema.field(TARGET)):
+        return values
+    return list(dict.fromkeys(name for value in values for name in labels_in(value)))
+
+
 def check_classes(labels: pa.Table, classes: Sequence[str], field: str = TABLE, named: str = "classes") -> None:
     """Raises ConfigError for a class that no row has, and for two spellings that may or may not be one. `field`,
     `named`: the config's fields that name the table, and the classes."""
     one_form(classes, named, named)
-    targets = [value for value in labels[TARGET].unique().to_pylist() if value is not None]
+    targets = class_names_in(labels)
     forms = {normalise(value) for value in targets}
     for name in classes:
         if normalise(name) not in forms:
@@ -185,14 +202,12 @@ def blanks(labels: pa.Table, classes: Sequence[str], attributes: Iterable[str]) 
 def not_compared(labels: pa.Table, classes: Sequence[str], attributes: Iterable[str]) -> list[str]:
     """Returns in words in which classes an attribute shows one value only, so that nothing is compared there. An
     attribute that is the class under another name, or goes with it, shows one value in each."""
-    targets = ComparedColumn.of(labels, TARGET)
-    forms = {normalise(name): number for number, name in enumerate(classes)}
-    class_of = np.array([forms.get(form or "", -1) for form in targets.forms], np.int64)[targets.numbers]
+    rows_of_class, class_of = _rows_of_classes(ComparedColumn.of(labels, TARGET), classes)
     said = []
     for attribute in attributes:
         column = ComparedColumn.of(labels, attribute)
-        known = (class_of >= 0) & ~column.missing
-        pairs = np.unique(class_of[known] * len(column.forms) + column.numbers[known])
+        values, known = column.numbers[rows_of_class], ~column.missing[rows_of_class]
+        pairs = np.unique(class_of[known] * len(column.forms) + values[known])
         shown: dict[str, set[str]] = {}
         for number, value in zip(*np.divmod(pairs, len(column.forms)), strict=True):
             shown.setdefault(classes[number], set()).add(str(column.forms[value]))
@@ -205,6 +220,21 @@ def not_compared(labels: pa.Table, classes: Sequence[str], attributes: Iterable[
             example = f"such as {single[name]!r} of {name}"
             said.append(f"column {attribute} has one value only {where}, {example}, so nothing is compared there")
     return said
+
+
+def _rows_of_classes(
+    targets: ComparedColumn, classes: Sequence[str]
+) -> tuple[NDArray[np.signedinteger[Any]], NDArray[np.int64]]:
+    """Returns the rows of the classes, and the number of the class of each; a row of several classes comes once for
+    each."""
+    forms = {normalise(name): number for number, name in enumerate(classes)}
+    if targets.held is None:
+        class_of = np.array([forms.get(form or "", -1) for form in targets.forms], np.int64)[targets.numbers]
+        rows = np.flatnonzero(class_of >= 0)
+        return rows, class_of[rows]
+    of_class = [np.flatnonzero(targets.equal(name)) for name in classes]
+    sizes = [len(rows) for rows in of_class]
+    return np.concatenate([np.zeros(0, np.int64), *of_class]), np.repeat(np.arange(len(classes)), sizes)
 
 
 def compared_somewhere(

@@ -26,6 +26,7 @@ from c2b_ray.storage.labelled_folders import LABEL
 from c2b_ray.storage.labelled_rows import open_rows
 from c2b_ray.storage.manifest import parse_json
 from c2b_ray.storage.parts import give_back
+from c2b_ray.storage.several_labels import SEVERAL, joined_lists, joined_marks, joined_texts
 from c2b_ray.tables import IdPieces, content_id, texts
 
 IMAGE, TARGET, KEY = "image", "target_class", "key"
@@ -41,17 +42,24 @@ class LabelledTable:
     `field`: the config's field that names the table, for errors. `columns`: the table's names for `image`,
     `target_class` and `key`, if they differ. Image folders and Hugging Face datasets may name the class `label`.
     `root`: the folder below which images lie, if that is not the table's; paths are relative to it, or absolute.
+
+    An image may have several classes, or none (`several_labels`): where the column of classes holds lists, where
+    `separator` says what separates them there, and where `columns` names several columns for `target_class`. `several`:
+    whether the caller takes such tables; otherwise lists are refused.
     """
 
     def __init__(
         self,
         location: str,
         field: str = "images.table",
-        columns: Mapping[str, str] | None = None,
+        columns: Mapping[str, str | list[str]] | None = None,
         root: str | None = None,
+        separator: str | None = None,
+        several: bool = False,
     ) -> None:
         self.location = location
         self.root = root
+        self.separator, self._may_have_several = separator, several
         self.field = field
         self._renamed = dict(columns or {})
         self._rows = open_rows(location, field)
@@ -59,8 +67,15 @@ class LabelledTable:
         if len(self) == 0:
             raise SourceError(f"{location} has no rows")
 
-    def __reduce__(self) -> tuple[type[LabelledTable], tuple[str, str, dict[str, str], str | None]]:
-        return LabelledTable, (self.location, self.field, self._renamed, self.root)
+    def __reduce__(self) -> tuple[type[LabelledTable], tuple[Any, ...]]:
+        return LabelledTable, (
+            self.location,
+            self.field,
+            self._renamed,
+            self.root,
+            self.separator,
+            self._may_have_several,
+        )
 
     def __len__(self) -> int:
         return self._rows.count
@@ -69,6 +84,13 @@ class LabelledTable:
         """Returns the table's name of a column; an empty text for a missing `key`."""
         there = self._rows.schema.names
         wanted = self._renamed.get(name)
+        if isinstance(wanted, list):
+            for one in wanted:
+                if one not in there:
+                    raise ConfigError(
+                        self._columns, f"{name}: {self.location} has no column {one!r}; {nearest(one, there)}"
+                    )
+            return ""
         if wanted is not None:
             if wanted not in there:
                 raise ConfigError(
@@ -110,18 +132,58 @@ class LabelledTable:
 
         The columns are dictionaries: a column of a million rows takes one to four megabytes.
         """
-        schema, target = self._rows.schema, self._names[TARGET]
-        taken = {self._names[IMAGE], self._names[KEY], target}
+        schema, target = self._rows.schema, self._names[TARGET] or TARGET
+        if self.has_several and not self._may_have_several:
+            raise ConfigError(
+                self.field,
+                f"{self.location} may have several classes in a row ({target!r}), and this needs one class for each "
+                "image; only `c2b audit` takes several, of a classifier that may give several labels",
+            )
+        taken = {self._names[IMAGE], self._names[KEY], target, *self._marks}
         names = [name for name in schema.names if name not in taken and _is_label(schema.field(name).type)]
         if clash := next((name for name in names if name == TARGET), None):
             raise ConfigError(self._columns, f"target_class: {target!r}, but there is a column {clash!r} too")
-        columns = {name: _Coded(class_names(schema, name)) for name in (target, *names)}
-        for table in self._rows.each(list(columns)):
-            for name, column in columns.items():
-                column.add(table[name])
+        columns = {name: _Coded(class_names(schema, name)) for name in names}
+        columns = {target: _Coded(class_names(schema, target), self.has_several), **columns}
+        row = 0
+        for table in self._rows.each([*(self._marks or [target]), *names]):
+            columns[target].add(self._several(table, row) if self.has_several else table[target])
+            for name in names:
+                columns[name].add(table[name])
+            row += table.num_rows
         labels = pa.table({TARGET if name == target else name: column.whole() for name, column in columns.items()})
+        if self.has_several:
+            place = labels.schema.get_field_index(TARGET)
+            labels = labels.set_column(place, labels.schema.field(place).with_metadata(SEVERAL), labels[TARGET])
         give_back()  # the memory of the columns as read
         return labels
+
+    @property
+    def has_several(self) -> bool:
+        """Whether an image may have several classes, or none."""
+        return bool(self._marks) or self.separator is not None or self._lists
+
+    @property
+    def _marks(self) -> list[str]:
+        """The columns of 0 and 1, one for each class; none where one column holds the classes."""
+        named = self._renamed.get(TARGET)
+        return named if isinstance(named, list) else []
+
+    @property
+    def _lists(self) -> bool:
+        kind = None if self._marks else self._rows.schema.field(self._names[TARGET]).type
+        return kind is not None and (pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+    def _several(self, table: pa.Table, first: int) -> pa.ChunkedArray:
+        """Returns the classes of each row of a part of the table, as `several_labels` has them."""
+        if self._marks:
+            columns = [table[name].combine_chunks() for name in self._marks]
+            return pa.chunked_array([joined_marks(columns, self._marks, self.location, first)], pa.string())
+        target, column = self._names[TARGET], table[self._names[TARGET]].combine_chunks()
+        if self._lists:
+            names = class_names(self._rows.schema, target)
+            return pa.chunked_array([joined_lists(column, names, self.location, first)], pa.string())
+        return pa.chunked_array([joined_texts(column, str(self.separator), self.location, first)], pa.string())
 
     def clusters(self, name: str, field: str = "images.cluster") -> pa.ChunkedArray | pa.Array:
         """Returns the cluster of each image as text, null where there is none: a column of labels, or, where none is
@@ -316,6 +378,7 @@ def class_names(schema: pa.Schema, column: str) -> list[str] | None:
     try:
         about = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))
         feature = about["info"]["features"][column]
+        feature = feature[0] if isinstance(feature, list) else feature.get("feature", feature)  # lists of class numbers
         names = feature["names"] if feature["_type"] == "ClassLabel" else None
     except (ValueError, KeyError, TypeError):
         return None
@@ -325,12 +388,14 @@ def class_names(schema: pa.Schema, column: str) -> list[str] | None:
 class _Coded:
     """Collects a column of labels in chunks, as distinct texts and small numbers."""
 
-    def __init__(self, names: list[str] | None) -> None:
-        self._names = names
+    def __init__(self, names: list[str] | None, joined: bool = False) -> None:
+        """`joined`: whether the texts are those of `several_labels`, of which an empty one is no missing value."""
+        self._names, self._joined = names, joined
         self._chunks: list[pa.Array] = []
 
     def add(self, column: pa.ChunkedArray) -> None:
-        self._chunks += [_as_text(chunk, self._names).dictionary_encode() for chunk in column.chunks]
+        texts = (chunk if self._joined else _as_text(chunk, self._names) for chunk in column.chunks)
+        self._chunks += [text.dictionary_encode() for text in texts]
 
     def whole(self) -> pa.Array:
         kind = pa.dictionary(pa.int32(), pa.string())
@@ -391,4 +456,5 @@ def table_opener(images: Mapping[str, Any]) -> partial[LabelledTable]:
     """Returns what opens the labelled table of the section `images` of a config, given as its fields. It can be sent to
     other processes."""
     columns = {name: column for name, column in (images.get("columns") or {}).items() if column is not None}
-    return partial(LabelledTable, str(images["table"]), columns=columns, root=images.get("root"))
+    more = {name: images[name] for name in ("root", "separator") if images.get(name) is not None}
+    return partial(LabelledTable, str(images["table"]), columns=columns, several=True, **more)

@@ -110,6 +110,18 @@ class LabelErrorRow(TypedDict):
 LABEL_ERRORS = schema_of(LabelErrorRow)
 
 
+class LabelledImageRow(TypedDict):
+    """What an image shows, for classifiers that give each label on its own."""
+
+    image_id: str
+    classes: list[str]  # those of the audit that it shows, in their order
+    attributes: list[str]  # of which it has a value
+    bias_classes: list[str]  # the value of each
+
+
+LABELLED_IMAGES = schema_of(LabelledImageRow)
+
+
 class LookVectorRow(TypedDict):
     """The descriptors of a picture (`steps.looks`), of one length each; null where `error` says why."""
 

@@ -243,11 +243,16 @@ NEGATIVES = schema_of(NegativeRow)
 class AnswerColumns(TypedDict):
     """A classifier's answer, or why there is none."""
 
-    label: str | None  # the classifier's own likeliest label; null where several are
+    # The classifier's own likeliest label; null where several are. Of labels each on its own, the classes that it
+    # gives, without a probability.
+    label: str | None
     label_probability: Float32 | None
-    predicted_class: str | None  # the task's class of the label; null where it belongs to none
+    # The task's class of the label; null where it belongs to none. Of labels each on its own, "below the threshold":
+    # the answer to every class that is not among `answered`.
+    predicted_class: str | None
     class_probability: Float32 | None
-    # The classes for which the answer counts as right; null: `predicted_class` alone. Rule `top5` gives several.
+    # The classes for which the answer counts as right; null: `predicted_class` alone. Rule `top5` gives several, and
+    # labels each on its own any number.
     answered: list[str] | None
     undecided: str | None  # why there is no single answer (a tie, no mass on any class); it is wrong
     error: str | None  # why there is no prediction
@@ -263,7 +268,8 @@ class _PredictionOf(TypedDict):
 class PredictionRow(_PredictionOf, AnswerColumns):
     """A classifier's answer to an image."""
 
-    # That of each of the audit's classes, in their order: the sum over a class's labels. Null where it is not used.
+    # That of each of the audit's classes, in their order: the sum over a class's labels, or of labels each on its own
+    # the largest. Null where it is not used.
     probabilities: list[Float32] | None
 
 

@@ -77,7 +77,7 @@ from c2b_ray.steps.labels import TARGET
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.retrieve import check_encoder
 from c2b_ray.storage import files
-from c2b_ray.storage.labelled import FOLDER, LabelledTable
+from c2b_ray.storage.labelled import FOLDER, LabelledTable, table_opener
 from c2b_ray.storage.manifest import FileOrFields
 from c2b_ray.tables import DRAWS, POOLED, SCORES, content_id
 
@@ -97,7 +97,7 @@ def warn_of_clusters(config: AuditConfig, run: C2BRun, runner: Runner, steps: St
 
 
 def _warnings(run: C2BRun, config: AuditConfig) -> list[str]:
-    table = LabelledTable(str(config.images.table), columns=config.images.renamed, root=config.images.root)
+    table = table_opener(config.images.model_dump())()
     captions = _annotated(run.captions, [one["attribute"] for one in run.manifest.get("derived", [])])
     compared = {normalise(name) for name in captions["attribute"].unique().to_pylist()}
     of_rows = {name: numbers for name, numbers in _numbers(table).items() if normalise(name) not in compared}

@@ -8,7 +8,7 @@ the evidence.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
@@ -25,6 +25,7 @@ from c2b_ray.audits.c2b.sampling.settled import Goal, LookEvidence, evidence_of,
 from c2b_ray.audits.c2b.scoring.clusters import Clusters
 from c2b_ray.audits.c2b.scoring.confirmation import agreement, confirmed, to_confirm
 from c2b_ray.audits.c2b.scoring.groups import explained, grouped
+from c2b_ray.audits.c2b.scoring.label_sets import LabelSets
 from c2b_ray.audits.c2b.scoring.metric import Measure
 from c2b_ray.audits.c2b.scoring.pairs import PairImages, score_pairs
 from c2b_ray.audits.c2b.scoring.read_values import ReadValues
@@ -181,6 +182,11 @@ def duplicates(run: C2BRun) -> Distinct:
     return Distinct(run.read("images", COLUMNS), classes_of_labelled(run.captions, run.draws))
 
 
+def label_sets(run: C2BRun, classes: Sequence[str], distinct: Distinct | None) -> LabelSets | None:
+    """Returns what every labelled image shows; None unless the classifiers give each label on its own."""
+    return LabelSets.of(run.read("labelled_images"), classes, distinct) if run.has("labelled_images") else None
+
+
 def verification(run: C2BRun, distinct: Distinct | None) -> VerifiedImages | None:
     """Returns the verifier's answers about the run's images; None where nothing was verified.
 
@@ -293,6 +299,7 @@ def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[st
     captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
     verified = verification(run, distinct)
     thresholds = Thresholds(config.tau, config.alpha)
+    measure = Measure.of(config.metric, config.classes, config.seed, label_sets(run, config.classes, distinct))
 
     def scores(
         images: pa.Table,
@@ -313,7 +320,7 @@ def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[st
             clusters(run),
             rough,
             predicted,
-            Measure.of(config.metric, config.classes, config.seed),
+            measure,
             read_of(run),
         )
 

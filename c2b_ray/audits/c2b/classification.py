@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Literal
 
+from c2b_ray.audits.c2b.heads import check_heads
 from c2b_ray.audits.c2b.run import CLASSIFIER, C2BRun
 from c2b_ray.audits.kit import models as classifiers
 from c2b_ray.audits.kit.loaders import Backend
@@ -21,26 +22,38 @@ from c2b_ray.engine.progress import Progress
 from c2b_ray.errors import Argument, ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
-from c2b_ray.steps.classify import NAME_LABELS, classification, is_unnamed
+from c2b_ray.steps.classify import NAME_LABELS, Classification, Described, classification, is_unnamed
 from c2b_ray.steps.fetch import Load
-from c2b_ray.storage.labelled import LabelledTable
+from c2b_ray.steps.labels import class_names_in
+from c2b_ray.storage.labelled import table_opener
 from c2b_ray.storage.parts import Digests, absent, digests, opened, repeats
 
 
 def contestants(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[AuditedClassifier]:
     """Returns the classifiers of an audit and notes them in its run. Raises ConfigError where one has no label for a
     class."""
-    label_map = config.label_map if isinstance(config.label_map, dict) else None
     contestants = []
+    described = {name: models.describe("classifier", spec) for name, spec in config.specs.items()}
+    check_heads(config, described)
     for name, spec in config.specs.items():
-        known = models.describe("classifier", spec)
-        asking = classification(
-            name, known, config.classes, label_map, config.right, probabilities=config.keeps_probabilities
-        )
+        known = described[name]
+        asking = question_of(config, name, known)
         run.update({"models": {f"{CLASSIFIER}{name}": model_row(spec, known)}})
         warn_of_assumptions(steps, name, known)
         contestants.append(AuditedClassifier(models.classifier(spec), asking, known.shape, known.takes_files))
+    if rule := next((one.question.rule for one in contestants if one.question.rule), None):
+        run.update({"rule": rule})
     return contestants
+
+
+def question_of(config: AuditConfig, name: str, known: Described) -> Classification:
+    """Returns what a classifier of the audit is asked. Raises ConfigError as `classification` does."""
+    label_map = config.label_map if isinstance(config.label_map, dict) else None
+    each = getattr(known, "head", "softmax") == "sigmoid"
+    keeps = config.keeps_probabilities or each
+    return classification(
+        name, known, config.classes, label_map, config.right, "classes", keeps, config.threshold, several=True
+    )
 
 
 def classifying(config: AuditConfig) -> str:
@@ -67,7 +80,7 @@ def classify(
 def _drawn(run: C2BRun) -> Iterator[Digests]:
     """Yields the digests of the images that are answered, some at a time. Images that were looked at but not drawn are
     left out."""
-    for name in ("draws", "confirmation", "perturbed_images"):
+    for name in ("draws", "confirmation", "perturbed_images", "labelled_images"):
         for table in run.each(name, ["image_id"]):
             yield digests(table["image_id"])
 
@@ -152,8 +165,8 @@ def _named(config: AuditConfig, classes: Sequence[str], whose: str) -> AuditConf
 
 def _shown(config: AuditConfig, classes: Sequence[str], whose: str) -> list[str]:
     """Returns the classes that a labelled table has images of: it may show a part of a large label space."""
-    table = LabelledTable(str(config.images.table), columns=config.images.renamed, root=config.images.root)
-    there = {normalise(name) for name in table.labels["target_class"].unique().to_pylist() if name is not None}
+    table = table_opener(config.images.model_dump())()
+    there = {normalise(name) for name in class_names_in(table.labels)}
     shown = [name for name in classes if normalise(name) in there]
     if not shown:
         hint = f"; {NAME_LABELS}" if is_unnamed(classes) else ""

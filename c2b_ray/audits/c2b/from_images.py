@@ -198,7 +198,7 @@ def described(spec: str) -> Description:
         return catalog.described("classifier", spec)
     except UnstatedPreprocessingError:
         known = catalog.described("classifier", f"{spec}{'&' if '?' in spec else '?'}preprocess=unit")
-        return Description(revision=known.revision, labels=known.labels)
+        return Description(revision=known.revision, labels=known.labels, head=known.head)
 
 
 def _table(location: str, choices: Choices, labels: Sequence[str]) -> tuple[LabelledTable, dict[str, str]]:

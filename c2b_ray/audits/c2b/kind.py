@@ -39,6 +39,7 @@ AUDIT = Audit(
         "intersections": tables.INTERSECTIONS,
         "embeddings": tables.IMAGE_EMBEDDINGS,
         "label_errors": tables.LABEL_ERRORS,
+        "labelled_images": tables.LABELLED_IMAGES,
         "scores_without": tables.SCORES,
         "look_vectors": tables.LOOK_VECTORS,
         "looks": tables.LOOKS,

@@ -6,7 +6,7 @@ It composes steps and the run; `audits.c2b.hypotheses.labelled` represents rows 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -23,6 +23,7 @@ from c2b_ray.audits.c2b.hypotheses.observing import Looked
 from c2b_ray.audits.c2b.reading import columns_named, read_values
 from c2b_ray.audits.c2b.run import C2BRun, check_unchanged
 from c2b_ray.audits.c2b.sampling.selection import Draws, Selection, cells_of, shares
+from c2b_ray.audits.c2b.scoring.label_sets import compared_values, labelled_images
 from c2b_ray.audits.c2b.thresholds import Limit
 from c2b_ray.audits.c2b.verification.calibration import SeenImages
 from c2b_ray.audits.kit.loaders import Backend
@@ -31,6 +32,7 @@ from c2b_ray.audits.kit.tables_of_predictions import compared_with, is_table
 from c2b_ray.config import AuditConfig
 from c2b_ray.config.audit import OF_CLASS
 from c2b_ray.engine.images import AuditedClassifier, OnProgress, OutputDirectories, look_and_classify
+from c2b_ray.models import catalog
 from c2b_ray.steps.cells import pairs
 from c2b_ray.steps.draw import Rows, image_ids, wanted
 from c2b_ray.steps.fetch import Load, reopen
@@ -47,7 +49,8 @@ WARNINGS_SHOWN = 20
 class TablePlan:
     """A `Plan` of all rows of a labelled table. `draws`: of the captions; `collect` fetches their images by row.
 
-    Rows are numbers rather than text, and none is verified: a table may have millions.
+    Rows are numbers rather than text, and none is verified: a table may have millions. `besides`: rows in no cell,
+    whose answers are wanted too.
     """
 
     draws: RowDraws
@@ -55,6 +58,7 @@ class TablePlan:
     collect: CollectRows
     doing: str
     source: Load | None = None
+    besides: Rows = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def select(self, targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection:
         assert not besides  # no fresh images confirm what a labelled table shows (`config.defaults`)
@@ -63,7 +67,7 @@ class TablePlan:
 
     def gather(self, draws: Draws, run: C2BRun, steps: Steps, first: First | None = None) -> None:
         assert isinstance(draws, RowDraws)
-        rows = draws.distinct()
+        rows = np.union1d(draws.distinct(), self.besides)
         if first is not None:
             assert isinstance(first.draws, RowDraws)
             before = first.draws.distinct()
@@ -86,9 +90,10 @@ def from_labels(
     with steps.step("read labels"):
         table = load()
         attributes, revision = attributes_of(config, table), table.revision
+        each = any(one.question.head == "sigmoid" for one in classifiers)
         later = bool(attributes.to_measure) or attributes.by_models
         if not later:
-            captions, draws = _written(config, run, models, steps, (table, load), attributes)
+            captions, draws, besides = _written(config, run, models, steps, (table, load), attributes, each)
     if attributes.to_measure:
         with steps.step("measure") as on_progress:
             attributes = measure(config, attributes, run, (revision, load), models.runner, on_progress)
@@ -97,7 +102,7 @@ def from_labels(
         attributes = _by_models(config, run, models, classifiers, looked, (table, attributes), steps)
     if later:
         with steps.step("cut"):
-            captions, draws = _written(config, run, models, steps, (table, load), attributes)
+            captions, draws, besides = _written(config, run, models, steps, (table, load), attributes, each)
 
     del table, attributes
     give_back()
@@ -107,7 +112,7 @@ def from_labels(
         return look_and_classify(models.runner, (rows, revision), load, classifiers, to, on_progress)
 
     if config.budget is None:
-        return TablePlan(draws, captions, collect, classifying(config), load)
+        return TablePlan(draws, captions, collect, classifying(config), load, besides)
     images = wanted(draws.distinct(), revision)
     select = first_of(_shuffled(draws.table(), config.seed), captions)
     return SourcePlan(select, images, by_rows(collect), classifying(config), load)
@@ -142,8 +147,11 @@ def _written(
     steps: Steps,
     source: tuple[LabelledTable, Load],
     attributes: Attributes,
-) -> tuple[pa.Table, RowDraws]:
-    """Writes proposals and captions, and notes what is not used; returns the captions and the rows that they draw."""
+    each: bool,
+) -> tuple[pa.Table, RowDraws, Rows]:
+    """Writes proposals and captions, and notes what is not used; returns the captions, the rows that they draw, and
+    further rows to answer. `each`: whether the classifiers give each label on its own: all images with a compared value
+    are then answered, and what they show is written, unless the audit takes a part of them."""
     (table, load), labels = source, attributes.labels
     limit, revision = Limit(config.images_per_caption, config.seed), table.revision
     needed = config.perturb is None
@@ -152,18 +160,22 @@ def _written(
     more_captions, more = labelled_pair_rows(labels, revision, pairs(proposals, config.intersections), limit)
     draws = RowDraws({**draws.rows, **more.rows}, revision)
     captions = pa.concat_tables([captions, more_captions])
-    check_unchanged(run, partial(wanted, draws.distinct(), revision), load, models.runner)
+    besides: Rows = np.zeros(0, np.int32)
+    if each and config.images_per_caption is None and config.budget is None:
+        shown, besides = labelled_images(labels, config.classes, compared_values(proposals))
+        run.write("labelled_images", shown.add_column(0, "image_id", image_ids(besides, revision)))
+    check_unchanged(run, partial(wanted, np.union1d(draws.distinct(), besides), revision), load, models.runner)
     run.write("proposals", proposals)
     run.write("captions", captions)
     if config.images.cluster is not None:
         run.write("clusters", _clusters(config.images.cluster, table, draws))
-    blank, warnings = _remarks(config, table, attributes, proposals)
+    blank, warnings = _remarks(config, table, attributes, proposals, each)
     _warn(steps, warnings)
     notes: dict[str, object] = {"blank_rows": blank, "left_out": table.left_out.as_dict(), "warnings": warnings}
     if attributes.derived:
         notes["derived"] = [one.record() for one in attributes.derived]
     run.update({"models": {"table": {"spec": str(config.images.table), "revision": revision}}, **notes})
-    return captions, draws
+    return captions, draws, besides
 
 
 def _clusters(name: str, table: LabelledTable, draws: RowDraws) -> pa.Table:
@@ -183,17 +195,24 @@ def remarks(config: AuditConfig) -> list[str]:
     """Returns what an audit of a labelled table will not use of it, and why."""
     table = table_opener(config.images.model_dump())()
     attributes = attributes_of(config, table)
-    return _remarks(config, table, attributes, proposals_of(config, attributes))[1]
+    known = [catalog.describe("classifier", spec) for spec in config.specs.values()]
+    each = any(one is not None and one.head == "sigmoid" for one in known)
+    return _remarks(config, table, attributes, proposals_of(config, attributes), each)[1]
 
 
 def _remarks(
-    config: AuditConfig, table: LabelledTable, attributes: Attributes, proposals: pa.Table
+    config: AuditConfig, table: LabelledTable, attributes: Attributes, proposals: pa.Table, each: bool
 ) -> tuple[dict[str, int], list[str]]:
-    """Returns the rows without a value by column, and all remarks in words."""
+    """Returns the rows without a value by column, and all remarks in words. `each`: as in `_written`."""
     by_half = {one.attribute for one in attributes.derived if one.origin in FOUND_ON_A_HALF}
     compared = [name for name in pc.unique(proposals["attribute"]).to_pylist() if name not in by_half]
     blank = blanks(attributes.labels, config.classes, compared)
-    warnings = [*_warnings(config, table, attributes, proposals), *_not_among_others(config, proposals)]
+    warnings = [*_warnings(config, table, attributes, proposals), *_not_among_others(config, proposals, each)]
+    if table.has_several and (none := _without_class(attributes.labels)):
+        rows = "1 row has" if none == 1 else f"{none:,} rows have"
+        warnings.append(
+            f"{rows} no class: {'it counts' if none == 1 else 'they count'} as images that show none of them"
+        )
     said = [*table.left_out.sentences(), *_of_predictions(config, table, attributes), *warnings]
     return blank, [*said, *map(_of_blank, blank.items())]
 
@@ -220,10 +239,10 @@ def _warnings(config: AuditConfig, table: LabelledTable, attributes: Attributes,
     return [*clusters, *derived, *said, *not_compared(labels, config.classes, names)]
 
 
-def _not_among_others(config: AuditConfig, proposals: pa.Table) -> list[str]:
+def _not_among_others(config: AuditConfig, proposals: pa.Table, each: bool) -> list[str]:
     """Returns whose images a metric of all classes does not look at: those of classes with one value of an attribute,
     which are in no cell of it."""
-    if config.metric in OF_CLASS:
+    if config.metric in OF_CLASS or each:
         return []
     compared: dict[str, set[str]] = {}
     for name, target in zip(*(proposals[column].to_pylist() for column in ("attribute", "target_class")), strict=True):
@@ -237,9 +256,16 @@ def _not_among_others(config: AuditConfig, proposals: pa.Table) -> list[str]:
     ]
 
 
+def _without_class(labels: pa.Table) -> int:
+    """Returns how many rows of a table of several classes have none of any."""
+    column = ComparedColumn.of(labels, TARGET)
+    none = np.array([form is not None and not of for form, of in zip(column.forms, column.held or (), strict=True)])
+    return int(none[column.numbers].sum())
+
+
 def _of_predictions(config: AuditConfig, table: LabelledTable, attributes: Attributes) -> list[str]:
     """Returns what is odd about tables of predictions, on the images of the audit's classes."""
-    if not any(map(is_table, config.specs.values())):
+    if not any(map(is_table, config.specs.values())) or table.has_several:
         return []
     how = "properties are measured on" if attributes.to_measure else "models look at"
     looked = attributes.to_measure or attributes.by_models

@@ -11,7 +11,9 @@ from functools import partial
 
 import numpy as np
 
+from c2b_ray.audits.c2b.classification import question_of
 from c2b_ray.audits.c2b.deriving import attributes_of, proposals_of
+from c2b_ray.audits.c2b.heads import check_heads
 from c2b_ray.audits.c2b.reading import check_reading
 from c2b_ray.audits.c2b.scoring.metric import check_metric
 from c2b_ray.audits.c2b.verification.calibration import check_calibration
@@ -26,7 +28,7 @@ from c2b_ray.models.spec_options import WORDS, UnstatedPreprocessingError
 from c2b_ray.names import normalise
 from c2b_ray.roles import Classifier, Pixels
 from c2b_ray.steps.cells import pairs
-from c2b_ray.steps.classify import Classes, Classification, LabelMap, answers, classification
+from c2b_ray.steps.classify import Classification
 from c2b_ray.steps.decode import decode_batch
 from c2b_ray.steps.labels import TARGET
 from c2b_ray.storage import files
@@ -70,7 +72,7 @@ def try_preprocessings(
         except C2BError as error:
             tried.append(PreprocessingTrial(word, error=str(error)))
             continue
-        found = answers(logits, classifier.labels, Classes(asked.classes, asked.labels_of_class), asked.right)
+        found = asked.answers(logits)
         right = sum(
             answer is not None and (target == answer.predicted_class or target in (answer.answered or ()))
             for answer, target in zip(found, targets, strict=True)
@@ -99,7 +101,7 @@ def with_trial(error: UnstatedPreprocessingError, name: str, spec: str, config: 
     """Returns the error with what the usual preprocessings give on the audit's labelled images, where it has any."""
     if config.images.table is None:
         return error
-    table = LabelledTable(config.images.table, columns=config.images.renamed, root=config.images.root)
+    table = table_opener(config.images.model_dump())()
     targets = table.labels[TARGET].to_pylist()
     rows = _rows(targets, config.classes)
     fetched = table.fetch(rows)
@@ -107,20 +109,19 @@ def with_trial(error: UnstatedPreprocessingError, name: str, spec: str, config: 
     good = [(image, targets[row]) for image, row in zip(pixels, rows, strict=True) if image is not None]
     if not good:
         return error
-    label_map = config.label_map if isinstance(config.label_map, dict) else None
 
     def load(word: str) -> Classifier:
         return catalog.classifier(f"{spec}{'&' if '?' in spec else '?'}preprocess={word}")
 
-    classify = partial(_classify, name=name, config=config, label_map=label_map)
+    classify = partial(_classify, name=name, config=config)
     tried = try_preprocessings(list(WORDS), load, classify, [image for image, _ in good], [text for _, text in good])
     if all(one.error is not None for one in tried):
         return SpecError(f"{error} (no preprocessing could be tried on the labelled images: {tried[0].error})")
     return SpecError(f"{error}. {_in_words(tried)}")
 
 
-def _classify(classifier: Classifier, name: str, config: AuditConfig, label_map: LabelMap | None) -> Classification:
-    return classification(name, classifier, config.classes, label_map, config.right)
+def _classify(classifier: Classifier, name: str, config: AuditConfig) -> Classification:
+    return question_of(config, name, classifier)
 
 
 def _rows(targets: Sequence[str | None], classes: Sequence[str]) -> list[int]:
@@ -164,14 +165,16 @@ def check(config: AuditConfig, via: str) -> None:
         check_calibration(calibration_table(config.verification.calibration).labels, config.classes)
     if config.perturb is not None:
         _check_asked(config)
-    label_map = config.label_map if isinstance(config.label_map, dict) else None
+    described = {}
     for name, spec in config.specs.items():
         try:
             known = catalog.describe("classifier", spec)
         except UnstatedPreprocessingError as error:
             raise with_trial(error, name, spec, config) from error
         if known is not None:
-            classification(name, known, config.classes, label_map, config.right)
+            described[name] = known
+            question_of(config, name, known)
+    check_heads(config, described)
 
 
 def refuse_paths_outside(table: LabelledTable, field: str = "images.root") -> None:

@@ -15,6 +15,7 @@ look_vectors/                          Parquet parts: how images look that are n
                                        not,
 looks.parquet                          whether the answers follow that,
 look_alikes.parquet                    and of what is established the images
+labelled_images.parquet                what each image shows, if a classifier gives each label on its own
 clusters.parquet                       the cluster of each image, if the audit names what a cluster is
 properties/                            Parquet parts: what was measured of each image, if the audit measures images
 questions.parquet                      attributes whose values are read off the images, if the audit does that,
@@ -65,6 +66,7 @@ class C2BManifest(Manifest):
     """`blank_rows`: for each column of a labelled table, the rows of the audit's classes without a value.
     `setup`: what the answers show about how the classifiers are set up. `derived`: attributes that were cut from
     measurements or columns of numbers and dates, or come from a model (`hypotheses.derived.Derived.record`).
+    `rule`: when an answer is right, in words, where that follows from the classifiers and the config's `threshold`.
     `perturbed`: `side`, to which the shorter side of perturbed pictures was reduced."""
 
     budget: dict[str, Any] | None = None
@@ -72,6 +74,7 @@ class C2BManifest(Manifest):
     blank_rows: dict[str, int] | None = None
     setup: list[dict[str, Any]] | None = None
     derived: list[dict[str, Any]] | None = None
+    rule: str | None = None
 
 
 class C2BRun(Run):

@@ -398,7 +398,8 @@
     make("div", { className: "tools", role: "search", ariaLabel: "Filter the images" }, classifier, truth, answers, outcome, attribute,
       make("label", {}, "confidence", least, "to", greatest), key, reset, count),
     make("div", { className: "explorer-panes" },
-      make("div", {}, make("h3", { textContent: "Confusions" }), matrix, matrixLine),
+      // Of labels that are each given on their own, no answer stands in the place of another.
+      make("div", { hidden: data.each }, make("h3", { textContent: "Confusions" }), matrix, matrixLine),
       make("div", {}, make("h3", { textContent: "Map" }), make("div", { className: "tools" }, make("label", {}, "colour", colouring), touch), canvas, legend,
         make("p", { className: "beneath", id: "map-line", textContent: `${about} Squares are wrong answers. Draw around images to select them, or select what the filters leave.` }))),
     make("div", { className: "selection" }, make("div", { className: "tools" }, add, none, copy, save, told), keys),

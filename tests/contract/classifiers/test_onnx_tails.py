@@ -37,7 +37,6 @@ def test_each_kind_is_read_as_what_it_is(tmp_path: Path, head: str, tail: tuple[
 @pytest.mark.parametrize(
     ("head", "tail", "reason"),
     [
-        ("sigmoid", (), "scores of each label on its own"),
         ("logits", ("Sigmoid", "Mul 1"), "scores of each label on its own"),
         ("softmax", ("Concat",), "all sum to 2, as those of several heads do"),
         ("softmax", ("Slice",), "do not sum to 1"),

@@ -87,15 +87,15 @@ def test_a_free_size_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"any height and width, .* state it in pixels, such as \?size=224"):
         catalog.classifier(f"onnx:{path}?preprocess=none")
     classifier = catalog.classifier(f"onnx:{path}?size=10,12&preprocess=none")
-    assert classifier.labels == ("label_0",)
+    assert classifier.labels == ("not label_0", "label_0")
     found = classifier.logits([np.full((20, 40, 3), 7, np.uint8)] * 3, [""] * 3)
-    np.testing.assert_allclose(found, 7)
+    np.testing.assert_allclose(found, [[0, 7]] * 3)
 
 
 def test_fixed_batches_are_filled_up_and_cut_back(tmp_path: Path) -> None:
     classifier = catalog.classifier(f"onnx:{graph(tmp_path / 'm.onnx', [4, 3, 8, 8])}?scale=1&mean=0&std=1")
     images = [np.full((9, 9, 3), value, np.uint8) for value in range(6)]
-    assert classifier.logits(images, [""] * 6)[:, 0].tolist() == pytest.approx(range(6))
+    assert classifier.logits(images, [""] * 6)[:, 1].tolist() == pytest.approx(range(6))
 
 
 @pytest.mark.parametrize("shape", [(40, 100), (100, 40), (8, 16), (7, 15)])

@@ -53,7 +53,7 @@ def test_each_kind_is_known_and_softmax_gives_the_probabilities_back(rows: Float
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (1 / (1 + np.exp(-logits())), r"scores of each label on its own .*1 − p and p; if they are .*\?output=logits"),
+        (1 / (1 + np.exp(-logits())), r"scores of each label on its own .*\?head=sigmoid; .*\?output=logits"),
         (np.concatenate([P, P], axis=1), "all sum to 2, as those of several heads do"),
         (np.full((14, 4), 0.25, np.float32), r"hardly differ between pictures, so state .*\?output=logits, prob"),
         (P * 1.015, r"sum to 1 but for 0\.015"),

@@ -49,7 +49,7 @@ def test_options_that_loaders_read_together_are_in_the_table():
     held = {key: set(table.options) for key, table in TABLES.items()}
     assert held["classifier", "timm"] >= {*timm_classifier._PREPROCESSING, *tensor_names.OPTIONS}
     assert held["classifier", "torchvision"] >= {*torchvision_classifier._PREPROCESSING, *tensor_names.OPTIONS}
-    assert held["classifier", "table"] == {"labels", *prediction_columns.OPTIONS}
+    assert held["classifier", "table"] == {"labels", "head", *prediction_columns.OPTIONS}
     of_encoder = {*open_clip_sources.VARIANT, *open_clip_sources.PREPROCESSING, *tensor_names.OPTIONS, "weights"}
     assert held["encoder", "open_clip"] >= of_encoder
     assert held["classifier", "open_clip"] == held["encoder", "open_clip"] | {*zero_shot._ZERO_SHOT_OPTIONS}

@@ -10,12 +10,14 @@ from c2b_ray.stats.classification import (
     Outcomes,
     area_under_roc,
     area_under_roc_variance,
+    balanced_accuracy,
     calibration_error,
     f1_score,
     precision,
     recall,
     top_k_accuracy,
 )
+from c2b_ray.stats.intervals import wilson
 
 EXACT = 1e-12
 
@@ -35,6 +37,8 @@ def test_metrics_are_those_of_scikit_learn(seed: int) -> None:
     assert precision(truth, answers) == pytest.approx(oracle.precision_score(truth, answers), abs=EXACT)
     assert f1_score(truth, answers) == pytest.approx(oracle.f1_score(truth, answers), abs=EXACT)
     assert area_under_roc(truth, probabilities) == pytest.approx(oracle.roc_auc_score(truth, probabilities), abs=EXACT)
+    expected = oracle.balanced_accuracy_score(truth, answers)
+    assert balanced_accuracy(truth, answers) == pytest.approx(expected, abs=EXACT)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
@@ -146,3 +150,28 @@ def test_a_function_of_ones_own_is_asked_per_group_and_its_number_checked() -> N
 def test_other_values_are_refused_with_their_row(arrays: tuple, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Outcomes.of(*arrays)
+
+
+@pytest.mark.parametrize(
+    ("positive", "negative", "sensitivity", "specificity"),
+    [(5, 50, 0.9, 0.9), (20, 200, 0.8, 0.95), (10, 1000, 0.6, 0.999), (30, 30, 0.5, 0.5), (50, 2000, 0.95, 0.999)],
+)
+def test_limits_of_balanced_accuracy_hold(positive: int, negative: int, sensitivity: float, specificity: float) -> None:
+    draws = 2000
+    random = np.random.default_rng(positive)
+    groups = np.repeat(np.arange(draws), positive + negative)
+    truth = np.tile(np.r_[np.ones(positive, bool), np.zeros(negative, bool)], draws)
+    answers = random.random(len(truth)) < np.where(truth, sensitivity, 1 - specificity)
+    found = METRICS["balanced_accuracy"].estimate(Outcomes(truth, answers, np.zeros(len(truth))), groups, draws)
+    low, high = wilson(found.value * found.effective, found.effective, np.float64(1.959964))
+    real = (sensitivity + specificity) / 2
+    assert 0.935 <= np.mean((low <= real) & (real <= high)) <= 0.995
+
+
+def test_balanced_accuracy_needs_both_kinds_of_images() -> None:
+    assert np.isnan(balanced_accuracy([True, True], [True, False]))
+    # All right: 4 of 4 and 9 of 9. Wilson's lower limits at 95 % are 4 / (4 + z²) = .5101 and 9 / (9 + z²) = .7009, so
+    # MOVER's is 1 - sqrt(.4899² + .2991²) / 2 = .7130, which is n / (n + z²) at n = 9.54.
+    of = Outcomes.of([True] * 4 + [False] * 9, [True] * 4 + [False] * 9)
+    found = METRICS["balanced_accuracy"].estimate(of, np.zeros(13, np.int64), 1)
+    assert (found.value[0], found.effective[0]) == (1, pytest.approx(9.54, abs=0.01))

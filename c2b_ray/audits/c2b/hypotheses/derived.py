@@ -62,7 +62,11 @@ class Derived:
 
 @dataclass(frozen=True)
 class OfClasses:
-    """The audit's classes, and which of them each row belongs to: `places`, (rows,), −1 for none."""
+    """The audit's classes, and which of them each row belongs to: `places`, (rows,), −1 for none.
+
+    Where an image may have several classes or none, all images are one group, with an empty name: what is cut is then
+    cut alike for all classes.
+    """
 
     classes: tuple[str, ...]
     places: Places
@@ -70,6 +74,8 @@ class OfClasses:
     @staticmethod
     def of(labels: pa.Table, classes: Sequence[str]) -> OfClasses:
         targets = ComparedColumn.of(labels, TARGET)
+        if targets.held is not None:
+            return OfClasses(("",), np.where(targets.missing, -1, 0))
         forms = {normalise(name): place for place, name in enumerate(classes)}
         of_forms = np.array([-1 if form is None else forms.get(form, -1) for form in targets.forms], np.int64)
         return OfClasses(tuple(classes), of_forms[targets.numbers])

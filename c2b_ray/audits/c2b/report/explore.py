@@ -12,13 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from c2b_ray.audits.c2b.scoring.label_sets import LabelScores
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.errors import InputError, StorageError
 from c2b_ray.models import catalog
 from c2b_ray.models.index.faiss_index import FaissIndex
-from c2b_ray.report.explore import Answered, Explore, Images, explore, sample
+from c2b_ray.report import words
+from c2b_ray.report.explore import MOST_ROWS, Answered, Explore, Images, Measured, Row, explore, sample
 from c2b_ray.report.redact import clean
-from c2b_ray.steps.answers import NO_ANSWER, answers_of
+from c2b_ray.steps.answers import NO_ANSWER, answers_of, gives_each_label
 from c2b_ray.steps.cells import CellImages, images_of_cells
 from c2b_ray.steps.draw import Ints
 
@@ -35,11 +37,13 @@ def explored(
     names: Mapping[str, str],
     pictures: Pictures,
     embed: Embed,
+    labels: Sequence[LabelScores] = (),
 ) -> Explore:
-    """Returns the block. `keys`: columns image_id and key; `names`: of the classifiers; `pictures`: JPEGs by
-    id of as many of these images, from the first, as find room, and how many these are; `embed`: their embeddings."""
+    """Returns the block. `keys`: columns image_id and key; `names`: of the classifiers; `pictures`: JPEGs by id of as
+    many of these images, from the first, as find room, and how many these are; `embed`: their embeddings; `labels`:
+    what classifiers that give each label on its own score for it."""
     cells = images_of_cells(captions, draws)
-    rows, images = answered_images(cells, predictions, names, config.right)
+    rows, images = answered_images(cells, predictions, names, config.right, config.classes)
     chosen = sample(images)
     jpegs, number = pictures(cells.ids.names(cells.image[rows[chosen]]).to_pylist())
     chosen = np.sort(chosen[:number])
@@ -55,19 +59,43 @@ def explored(
         attributes,
         [jpegs.get(image_id) for image_id in ids],
         embed(ids) if ids else None,
+        tables_of_labels(labels, names) if images.each else None,
     )
 
 
+def tables_of_labels(labels: Sequence[LabelScores], names: Mapping[str, str]) -> tuple[Measured, ...]:
+    """Returns a table of each classifier, lowest F1 first: each label against all images that do not show it."""
+    tables = []
+    for classifier in dict.fromkeys(one.classifier for one in labels):
+        of = sorted(
+            (one for one in labels if one.classifier == classifier), key=lambda one: np.nan_to_num(one.f1, nan=2)
+        )
+        rows = [
+            Row(
+                clean(one.label),
+                f"{words.count(one.positive)} of {words.count(one.positive + one.negative)}",
+                words.percent(one.precision),
+                words.percent(one.recall),
+                words.percent(one.f1),
+                "" if np.isnan(one.auroc) else words.decimal(round(one.auroc, 3)),
+            )
+            for one in of[:MOST_ROWS]
+        ]
+        tables.append(Measured(names[classifier], tuple(rows), max(len(of) - MOST_ROWS, 0), last="AUROC"))
+    return tuple(tables)
+
+
 def answered_images(
-    cells: CellImages, predictions: pa.Table, names: Mapping[str, str], right: str
+    cells: CellImages, predictions: pa.Table, names: Mapping[str, str], right: str, order: Sequence[str]
 ) -> tuple[Ints, Images]:
-    """Returns for each image of each class the row of `cells` that it is, and the images with their answers."""
+    """Returns for each image of each class the row of `cells` that it is, and the images with their answers. `order`:
+    the audit's classes, as probabilities are ordered."""
     classes = tuple(dict.fromkeys(name.target_class for name in cells.names))
     of_class = [cells.rows_of_class(target) for target in classes]
     rows = np.concatenate([*of_class, np.zeros(0, np.int64)])
     truth = np.repeat(np.arange(len(classes)), [len(of) for of in of_class])
     number = {name: i for i, name in enumerate(classes)}
-    answered = []
+    answered, each = [], gives_each_label(predictions)
     # By `among_classes` the answer is the likeliest of the classes; otherwise the likeliest of all labels.
     column = "class_probability" if right == "among_classes" else "label_probability"
     for classifier in dict.fromkeys(predictions["classifier"].unique().to_pylist()):
@@ -82,9 +110,15 @@ def answered_images(
         sure = predictions.filter(pc.equal(predictions["classifier"], classifier))[column]
         confidence = np.append(pc.cast(sure, pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64), np.nan)
         at = answers.rows_of(cells.ids)[cells.image[rows]]
+        confidence = confidence[at]
+        if each:  # the probability of the label itself
+            for of, name in enumerate(classes):
+                here = truth == of
+                confidence[here] = answers.probability(at[here], order.index(name))
         codes = np.array(named, np.int64)[back] if named else np.zeros(0, np.int64)
-        answered.append(Answered(names[classifier], codes, confidence[at]))
-    return rows, Images(classes, tuple(number), truth, tuple(answered), scored=right != "top5")
+        answered.append(Answered(names[classifier], codes, confidence))
+    scored = right != "top5" and not each
+    return rows, Images(classes, tuple(number), truth, tuple(answered), scored, each)
 
 
 def _values(cells: CellImages, rows: Ints, truth: Ints) -> dict[str, list[str]]:

@@ -19,7 +19,7 @@ from c2b_ray.audits.c2b.report.ranking import Cell, Group, Key
 from c2b_ray.audits.c2b.verification.verified import LEAST_OF_CLASS, LEAST_SHOWN, LEAST_SKILL
 from c2b_ray.report import words
 from c2b_ray.report.redact import clean, clean_setting
-from c2b_ray.steps.answers import UNDECIDED, answers_of
+from c2b_ray.steps.answers import UNDECIDED, answers_of, named_class
 from c2b_ray.steps.draw import GENERATE
 from c2b_ray.steps.verify import CLASS
 
@@ -264,7 +264,7 @@ def _answers(predictions: pa.Table, classifier: str, image_ids: pa.ChunkedArray)
 
 
 def _example(draw: Mapping[str, Any], answer: Mapping[str, Any], caption: str, right: bool) -> Example:
-    predicted, probability = answer["predicted_class"] or "", answer["label_probability"]
+    predicted, probability = named_class(answer["predicted_class"]), answer["label_probability"]
     return Example(
         image_id=draw["image_id"],
         right=right,

@@ -35,6 +35,7 @@ from c2b_ray.report.method import setup_lines
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Column, Summary
 from c2b_ray.stats import wilson_interval
+from c2b_ray.steps.answers import gives_each_label
 
 
 def unfinished(manifest: Mapping[str, Any]) -> str:
@@ -214,11 +215,11 @@ class Accuracy:
         return self.images >= LEAST_IMAGES and (share < HARDLY_ANY or at_chance)
 
 
-def accuracies(cells: Sequence[Cell]) -> list[Accuracy]:
+def accuracies(cells: Sequence[Cell], each: bool = False) -> list[Accuracy]:
     """Returns the accuracy of each classifier, its classes' images together.
 
     Of each class those of the attribute with the most answers are counted, each image once: of labelled images all
-    whose value is known.
+    whose value is known. `each`: whether each label is given on its own, so that none is guessed among the others.
     """
     most_of: dict[str, dict[str, tuple[int, int]]] = {}
     for (classifier, target, _), members in _groups(cells).items():
@@ -229,7 +230,9 @@ def accuracies(cells: Sequence[Cell]) -> list[Accuracy]:
     for classifier, most in most_of.items():
         images, right = (sum(pair[i] for pair in most.values()) for i in (0, 1))
         shares = [correct / n for n, correct in most.values() if n]
-        result.append(Accuracy(classifier, right, images, sum(shares) / max(1, len(shares)), len(shares)))
+        result.append(
+            Accuracy(classifier, right, images, sum(shares) / max(1, len(shares)), 1 if each else len(shares))
+        )
     return result
 
 
@@ -387,8 +390,9 @@ def summary(run: C2BRun) -> Summary:
         if of.classifier not in told_by_column
     ]
     stages = two_stages(config, cells, run.captions, run.read("confirmation"))
-    rule, cautions = right_line(config), [line for line in (one_caption_line(cells), copies_line(cells)) if line]
-    right = accuracies(cells)
+    rule = right_line(config, run.manifest.get("rule"))
+    cautions = [line for line in (one_caption_line(cells), copies_line(cells)) if line]
+    right = accuracies(cells, gives_each_label(run.predictions_of(["predicted_class"])))
     noted = setup_lines(run.manifest)
     near = near_misses(cells, config.tau)
     ahead = [*(near_line(cell, len(right) > 1, config.tau) for cell in near), next_step(near, config)] if cells else []

@@ -10,17 +10,20 @@ ACCURACY = "accuracy"
 _OWN = "python:"
 _NAMES = {
     "f1": "F1",
+    "balanced_accuracy": "balanced accuracy",
     "auroc": "AUROC",
     "confidence": "mean probability",
     "calibration": "calibration",
 }
-_SHARES = ("accuracy", "recall", "precision", "f1", "confidence")
+_SHARES = ("accuracy", "recall", "precision", "f1", "balanced_accuracy", "confidence")
 _MEANING = {
     "recall": "recall: the share of a class’s images that are right",
     "confidence": "the mean probability that the classifier gives the class on its images",
     "precision": "precision: among the images of all classes with a value, the share of the answers with the class "
     "that are right",
     "f1": "F1: among the images of all classes with a value, the harmonic mean of the class’s precision and recall",
+    "balanced_accuracy": "balanced accuracy: among the images of all classes with a value, the mean of the share of "
+    "the class’s images that are right and that of the others",
     "auroc": "AUROC: among the images of all classes with a value, how often the probability of the class is larger "
     "on an image of it than on another one",
     "calibration": "calibration: among the images of all classes with a value, 1 minus the expected calibration error "
@@ -30,6 +33,7 @@ _LIMITS = {
     "confidence": "Limits are Wilson’s, with the sample variance.",
     "precision": "Limits are Wilson’s, given the answers with the class.",
     "f1": "Limits are Wilson’s, with the delta method’s variance.",
+    "balanced_accuracy": "Limits are Wilson’s, for the number of answers that would tell as much as MOVER’s limits.",
     "auroc": "Limits are Wilson’s, with DeLong’s variance.",
 }
 _BOOTSTRAPPED = "Limits are of a bootstrap within each class, and nothing is called clear: no test shows that it is."

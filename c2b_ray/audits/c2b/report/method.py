@@ -47,9 +47,10 @@ def method(manifest: Mapping[str, Any]) -> Method:
     return method_of(manifest, settings, _COUNTS, "c2b audit audit.yaml --out RUN")
 
 
-def right_line(config: AuditConfig) -> str:
-    """Returns a sentence that tells when an answer counts as right."""
-    return f"An answer is right when {_RIGHT[config.right]}."
+def right_line(config: AuditConfig, rule: str | None = None) -> str:
+    """Returns a sentence that tells when an answer counts as right. `rule`: the run's own, which follows from its
+    classifiers (`C2BManifest.rule`)."""
+    return f"An answer is right when {rule or _RIGHT[config.right]}."
 
 
 def _settings(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[Row]:
@@ -63,7 +64,7 @@ def _settings(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> Iterato
     named = {
         "Task": config.get("task"),
         "Cells are compared by": metric_name(str(config["metric"])) if config.get("metric") else None,
-        "An answer is right when": _RIGHT.get(str(config.get("right"))),
+        "An answer is right when": manifest.get("rule") or _RIGHT.get(str(config.get("right"))),
         "Images": named_source or None,
         "Independent samples": mapping(config.get("images")).get("cluster"),
         "Attributes that nobody annotated": DerivedValues(manifest).setting() or None,

@@ -21,7 +21,7 @@ from c2b_ray.report import words
 from c2b_ray.report.words import Sentence, Span
 from c2b_ray.stats import wilson_interval
 from c2b_ray.stats.confusions import NamedAnswers, wrong_answers_named
-from c2b_ray.steps.answers import CellAnswers, answers_of
+from c2b_ray.steps.answers import CellAnswers, answers_of, named_class
 from c2b_ray.steps.cells import CellImages, images_of_cells
 from c2b_ray.steps.draw import GENERATE, Ints
 
@@ -155,7 +155,7 @@ def _examples(
                 right=right,
                 label=answer["label"] or answers.answers.name(int(answers.taken[row])),
                 label_probability=float("nan") if sure is None else sure,
-                predicted_class=answer["predicted_class"] or "",
+                predicted_class=named_class(answer["predicted_class"]),
                 caption=captions["text"][int(cells.caption[row])].as_py(),
                 retrieved=draw["similarity"] is not None,
                 generated=draw["source"] == GENERATE,

@@ -22,6 +22,7 @@ from c2b_ray.report import words
 from c2b_ray.stats import wilson_interval
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.cells import images_of_cells
+from c2b_ray.steps.classify import BELOW
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 
 MOST_CLASSES = 60
@@ -147,7 +148,7 @@ def _heats(
 
 def _row(target: str, answers: Counter[str], confidence: float, heats: tuple[Heat, ...]) -> ClassRow:
     images, right = answers.total(), answers[target]
-    wrong = sorted((-number, name) for name, number in answers.items() if name != target)
+    wrong = sorted((-number, name) for name, number in answers.items() if name not in (target, BELOW))
     low, high = wilson_interval(right, images, confidence)
     return ClassRow(
         target_class=target,

@@ -12,14 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from c2b_ray.audits.c2b.budget import duplicates, label_sets
 from c2b_ray.audits.c2b.report.explore import embeddings_of_index, explored
 from c2b_ray.audits.c2b.report.label_errors import label_error_images
 from c2b_ray.audits.c2b.report.perturbations import examples_of
 from c2b_ray.audits.c2b.report.view import Tables, build_view, names_of_classifiers, plan
 from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.audits.c2b.scoring.label_sets import LabelScores, scores_of_labels
+from c2b_ray.config.audit import AuditConfig
 from c2b_ray.report.explore import Explore, reduced
 from c2b_ray.report.page import EXPLORE, STYLES, render
 from c2b_ray.report.pictures import all_small, keep_shown, left_in_place, read_pictures, shown, uri
+from c2b_ray.steps.answers import answers_of
 from c2b_ray.storage.files import write_bytes
 
 MOST_CHARACTERS = 1_400_000
@@ -102,4 +106,15 @@ def _explored(run: C2BRun, tables: Tables) -> Explore:
         names_of_classifiers(config, tables),
         partial(_of_sample, run),
         embeddings_of_index(config, rows),
+        _label_scores(run, config, tables),
     )
+
+
+def _label_scores(run: C2BRun, config: AuditConfig, tables: Tables) -> list[LabelScores]:
+    """Returns what classifiers that give each label on its own score for it; nothing of others, and of runs that took a
+    part of the images of each cell."""
+    sets = label_sets(run, config.classes, duplicates(run))
+    if sets is None:
+        return []
+    answers = {name: answers_of(run.predictions, name) for name in names_of_classifiers(config, tables)}
+    return scores_of_labels(sets, answers)

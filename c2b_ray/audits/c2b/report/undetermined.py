@@ -237,13 +237,13 @@ _BASES = {
 }
 
 
-def notes(config: AuditConfig, cells: Sequence[Cell]) -> tuple[str, ...]:
-    """Returns plain sentences for the head of a page."""
-    return (*_of_answers(config, cells), *_of_images(cells))
+def notes(config: AuditConfig, cells: Sequence[Cell], rule: str | None = None) -> tuple[str, ...]:
+    """Returns plain sentences for the head of a page. `rule`: as for `right_line`."""
+    return (*_of_answers(config, cells, rule), *_of_images(cells))
 
 
-def _of_answers(config: AuditConfig, cells: Sequence[Cell]) -> Iterator[str]:
-    yield from filter(None, (compared_by(config), right_line(config)))
+def _of_answers(config: AuditConfig, cells: Sequence[Cell], rule: str | None) -> Iterator[str]:
+    yield from filter(None, (compared_by(config), right_line(config, rule)))
     left = [cell for cell in cells if cell.verdict == "undetermined"]
     known = [cell for cell in left if cell.images_to_settle]
     if known:

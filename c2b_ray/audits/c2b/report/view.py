@@ -65,6 +65,7 @@ from c2b_ray.report.explore import Explore
 from c2b_ray.report.method import Method, SetupNote, mapping, setup_notes
 from c2b_ray.report.pictures import ThumbnailSet
 from c2b_ray.report.redact import clean, names_of
+from c2b_ray.steps.answers import gives_each_label
 from c2b_ray.tables import (
     AGREEMENT,
     CALIBRATION,
@@ -315,14 +316,16 @@ def _headline(
         date=words.moment(str(manifest.get("finished") or manifest.get("created") or "")),
         unfinished=headline.unfinished(manifest),
         accuracy=headline.accuracies_in_brief(
-            headline.accuracies(cells), names, pc.count_distinct(tables.draws["image_id"]).as_py()
+            headline.accuracies(cells, gives_each_label(tables.predictions)),
+            names,
+            pc.count_distinct(tables.draws["image_id"]).as_py(),
         ),
         answers=answered,
         rest=besides(cells, config.tau) if any(cell.is_finding for cell in cells) else "",
         tally=counted,
         scale=" ".join(filter(None, scale)),
         paper=headline.paper(cells),
-        notes=notes(config, cells),
+        notes=notes(config, cells, manifest.get("rule")),
     )
 
 

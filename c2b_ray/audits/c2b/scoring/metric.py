@@ -4,6 +4,7 @@ A cell is a class and a value of an attribute. Metrics of the class's images alo
 the cell's images. The others (precision, F1, AUROC, calibration, a function of one's own) ask how well the class is
 told from the others *among the images with this value*, so that they look at the images of all of the audit's classes
 with the value: one class against the rest. A class with one value of the attribute has no cell of it and is left out.
+Where a classifier gives each label on its own, these are all images of the table with the value (`label_sets`).
 φ is the value of the cell minus the mean over the attribute's other values, as for accuracy. `stats.classification` has
 the metrics, `judge` the tests of shares; metrics without a known variance are judged here, by permutation.
 """
@@ -21,6 +22,7 @@ import numpy as np
 
 from c2b_ray import stats
 from c2b_ray.audits.c2b.scoring.judge import Estimate, Floats, Permuted, ScoreRow
+from c2b_ray.audits.c2b.scoring.label_sets import LabelSets
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError
@@ -84,16 +86,18 @@ def check_metric(config: AuditConfig) -> None:
 @dataclass(frozen=True)
 class Measure:
     """The metric that an audit compares cells by. `metric`: None for the share of right answers; `classes`: the
-    audit's, in the order of their probabilities; `seed`: of permutations and bootstraps."""
+    audit's, in the order of their probabilities; `seed`: of permutations and bootstraps; `label_sets`: what all images
+    show, where each label is given on its own."""
 
     name: str
     metric: ClassMetric | None
     classes: tuple[str, ...]
     seed: int
+    label_sets: LabelSets | None = None
 
     @staticmethod
-    def of(name: str, classes: Sequence[str], seed: int) -> Measure:
-        return Measure(name, metric_named(name), tuple(classes), seed)
+    def of(name: str, classes: Sequence[str], seed: int, label_sets: LabelSets | None = None) -> Measure:
+        return Measure(name, metric_named(name), tuple(classes), seed, label_sets)
 
 
 RIGHT_ANSWERS = Measure(ACCURACY, None, (), 0)
@@ -116,7 +120,10 @@ def measured(
     lacks = metric.needs_probabilities and measure.name in METRICS and not images.have_probabilities()
     for estimate in estimates:
         group = answers.cells.group_named[GroupName(estimate.target_class, estimate.attribute)]
-        outcomes, place, classes = images.of_group(group, metric)
+        if measure.label_sets is not None and metric.seen == "all":
+            outcomes, place, classes = measure.label_sets.of_group(answers.answers, group)
+        else:
+            outcomes, place, classes = images.of_group(group, metric)
         number, own_seed = len(group.values), seed_of("metric", estimate.classifier, *group.name, measure.seed)
         known = metric.estimate(outcomes, place, number)
         estimate.accuracy, estimate.effective = known.value, known.effective

@@ -30,7 +30,8 @@ from c2b_ray.audits.c2b.verification.false_accepts import FalseAccepts
 from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.names import normalise
 from c2b_ray.steps.answers import CellAnswers, answers_of
-from c2b_ray.steps.cells import images_of_cells, is_labelled
+from c2b_ray.steps.cells import images_of_cells, is_labelled, shows_several
+from c2b_ray.steps.classify import BELOW
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.tables import SCORES
 
@@ -82,8 +83,8 @@ def scored(
 ) -> tuple[pa.Table, pa.Table]:
     """Returns the scores as `score` does, and a table of `tables.POOLED`: those of all classes together.
 
-    `measure`: the metric that cells are compared by. Values of a metric that looks at images of all classes are not
-    pooled: the same images would count once for each class.
+    `measure`: the metric that cells are compared by. Values of a metric that looks at images of all classes, and of
+    labelled images that show several, are not pooled: the same images would count once for each class.
 
     `rough`: for a look after which more images may follow. It spares what is expensive and would hardly change where
     they go: the calibration is tested by simulation only where it seems not to fit, scores that are no verdict anyway
@@ -133,7 +134,7 @@ def scored(
     if clusters is not None:
         _in_clusters(rows, estimates, clusters, thresholds)
     scores = grouped(pa.Table.from_pylist(rows, SCORES), sample.cells, thresholds.tau)
-    of_one_class = measure.metric is None or measure.metric.seen == "class"
+    of_one_class = (measure.metric is None or measure.metric.seen == "class") and not shows_several(captions, draws)
     return scores, pooled(estimates if of_one_class and not rough else [], thresholds)
 
 
@@ -196,7 +197,8 @@ def _wrong_answers(
     """Returns the most frequent wrong answer of a cell, and how many images were answered with the class that its value
     names."""
     # Ties go to the first name, so that a rerun says the same.
-    name, count = min(wrong.items(), key=lambda item: (-item[1], item[0]), default=(None, 0))
+    others = {name: n for name, n in wrong.items() if name != BELOW}
+    name, count = min(others.items(), key=lambda item: (-item[1], item[0]), default=(None, 0))
     normalised = normalise(value)
     named = sum(n for answer, n in [(target, correct), *wrong.items()] if normalise(answer) == normalised)
     return {
