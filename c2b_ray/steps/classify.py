@@ -119,7 +119,9 @@ def answers_of_each(
     of the logit, reaches their threshold, one for each class. A class of several labels has the largest of their
     probabilities. None for a row that is not numbers."""
     rows = np.asarray(logits, np.float64)
-    reached = np.atleast_2d(class_probabilities(rows, classes, "sigmoid") >= np.asarray(thresholds) - SAME)
+    reached: NDArray[np.bool_] = np.greater_equal(
+        class_probabilities(rows, classes, "sigmoid"), np.asarray(thresholds) - SAME
+    )
     result: list[ClassAnswer | None] = []
     is_sound = ~np.isnan(rows).any(axis=1)
     for sound, of in zip(is_sound, reached, strict=True):
