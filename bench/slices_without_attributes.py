@@ -19,8 +19,9 @@ images at least half show a value planted in their class; and how many there are
 strongest first, one for each group; sets with fewer than ten are judged by these.
 
 Domino (Eyuboglu et al. 2022): the slicer of PyPI's `domino` 0.1.5, where --domino names the Python of an environment
-that has it (`bench/domino_slicer.py` says how it is made). Its slices are fitted on half of the images and hold images of the
-other half by embedding and label: a slice that images belong to by the answers to them is less accurate by definition.
+that has it (`bench/domino_slicer.py` says how it is made). Its slices are fitted on half of the images and hold images
+of the other half by embedding and label: a slice that images belong to by the answers to them is less accurate by
+definition.
 B2T (Kim et al. 2024): YAKE keywords (n = 3, 20 of each class) of
 the captions of wrongly answered images, ranked by the CLIP score: mean similarity of word and wrongly answered images
 minus that to the others, times 100; a slice holds the images whose captions have the word. Both use `world:clip`.

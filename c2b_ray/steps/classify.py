@@ -119,12 +119,11 @@ def answers_of_each(
     of the logit, reaches their threshold, one for each class. A class of several labels has the largest of their
     probabilities. None for a row that is not numbers."""
     rows = np.asarray(logits, np.float64)
-    reached: NDArray[np.bool_] = np.greater_equal(
-        class_probabilities(rows, classes, "sigmoid"), np.asarray(thresholds) - SAME
-    )
+    least = np.asarray(thresholds, np.float64) - SAME
+    reached: list[list[bool]] = (class_probabilities(rows, classes, "sigmoid") - least >= 0).tolist()
     result: list[ClassAnswer | None] = []
     is_sound = ~np.isnan(rows).any(axis=1)
-    for sound, of in zip(is_sound, reached, strict=True):
+    for sound, of in zip(is_sound.tolist(), reached, strict=True):
         given = [name for name, one in zip(classes.names, of, strict=True) if one]
         result.append(ClassAnswer(", ".join(given) or NO_CLASS, None, BELOW, None, given, None) if sound else None)
     return result
