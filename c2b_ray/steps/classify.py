@@ -122,8 +122,8 @@ def answers_of_each(
     least = np.asarray(thresholds, np.float64) - SAME
     reached: list[list[bool]] = (class_probabilities(rows, classes, "sigmoid") - least >= 0).tolist()
     result: list[ClassAnswer | None] = []
-    is_sound = ~np.isnan(rows).any(axis=1)
-    for sound, of in zip(is_sound.tolist(), reached, strict=True):
+    is_sound = [not np.isnan(row).any() for row in rows]
+    for sound, of in zip(is_sound, reached, strict=True):
         given = [name for name, one in zip(classes.names, of, strict=True) if one]
         result.append(ClassAnswer(", ".join(given) or NO_CLASS, None, BELOW, None, given, None) if sound else None)
     return result
