@@ -1,6 +1,7 @@
 """Whether a generated picture can be used: NaN, blanks and wrong sizes become errors of their rows.
 
-Knows arrays; does not know what made them. Models and steps both ask it: a generator of another package may not have.
+Knows arrays; does not know what made them. Our models ask it, and steps ask it again, because a generator of another
+package may not have done so.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 
 from c2b_ray.roles import GeneratedImage
 
-_LEVELS = 2  # that a picture of one colour may vary by, from rounding
+_LEVELS = 2  # by which a picture of one colour may vary, through rounding
 _SAMPLED = 8
 
 

@@ -38,10 +38,10 @@ def seen(name: str) -> str:
 
 def repeated_names(names: Iterable[str], form: Callable[[str], str] = folded) -> list[list[int]]:
     """Returns the positions of each name that comes more than once in this form."""
-    at: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}
     for number, name in enumerate(names):
-        at.setdefault(form(name), []).append(number)
-    return [numbers for numbers in at.values() if len(numbers) > 1]
+        positions.setdefault(form(name), []).append(number)
+    return [numbers for numbers in positions.values() if len(numbers) > 1]
 
 
 _VOWEL_SOUNDS = ("hour", "honest", "honour", "honor", "heir", "unid", "unim", "unin")
@@ -68,9 +68,9 @@ _PLURALS: dict[str, str] = dict(
 
 def plural(name: str) -> str:
     """Returns the plural of an English noun; unchanged where it is one."""
-    *before, last = name.split(" ")
+    *first_words, last = name.split(" ")
     if last in _PLURALS:
-        return " ".join([*before, _PLURALS[last]])
+        return " ".join([*first_words, _PLURALS[last]])
     if (name.endswith("s") and not name.endswith(SINGULAR_ENDINGS)) or name.split()[-1:] in (
         ["fish"],
         ["goldfish"],
@@ -103,10 +103,10 @@ def mention(name: str) -> re.Pattern[str]:
     """Returns a pattern that finds a name in a text: whole words in any case, in singular or plural, joined by spaces,
     hyphens or underscores, with accents in either of Unicode's forms. `name` holds a word."""
     name = unicodedata.normalize("NFC", name)
-    spelt = dict.fromkeys(unicodedata.normalize(form, name) for form in ("NFC", "NFD"))
+    spellings = dict.fromkeys(unicodedata.normalize(form, name) for form in ("NFC", "NFD"))
     start = "" if _UNSPACED.match(name[0]) else r"(?<![\w-])"
     end = "" if _UNSPACED.match(name[-1]) else rf"(?![\w{_ACCENTS}-])"
-    return re.compile(rf"{start}(?:{'|'.join(map(_forms, spelt))}){end}", re.IGNORECASE)
+    return re.compile(rf"{start}(?:{'|'.join(map(_forms, spellings))}){end}", re.IGNORECASE)
 
 
 def _forms(name: str) -> str:

@@ -80,29 +80,30 @@ class SentenceAnswer:
     mistaken_for: tuple[tuple[str, int], ...]
 
 
-def class_of(sentence: str, classes: Sequence[str], chosen: str | None) -> str:
-    """Returns the class that the sentence is about: `chosen`, else the only class that it names, in singular or plural.
+def class_of(sentence: str, classes: Sequence[str], given_class: str | None) -> str:
+    """Returns the class that the sentence is about: `given_class`, else the only class that it names, in singular or
+    plural.
 
     Where one name contains another, the longer counts. Raises ConfigError where the sentence names no class or several.
     """
-    if chosen is not None:
-        known = {normalise(name): name for name in classes}
-        if normalise(chosen) not in known:
-            raise ConfigError(Argument.CLASS, f"the run has no class {chosen!r}; {nearest(chosen, classes)}")
-        return known[normalise(chosen)]
+    if given_class is not None:
+        by_form = {normalise(name): name for name in classes}
+        if normalise(given_class) not in by_form:
+            raise ConfigError(Argument.CLASS, f"the run has no class {given_class!r}; {nearest(given_class, classes)}")
+        return by_form[normalise(given_class)]
     text = normalise(sentence)
     spans = [
         (match.start(), match.end(), name)
         for name in classes
         for match in re.finditer(rf"(?<!\w){re.escape(normalise(name))}(?:e?s)?(?!\w)", text)
     ]
-    whole = [s for s in spans if not any(o[0] <= s[0] and s[1] <= o[1] and o[1] - o[0] > s[1] - s[0] for o in spans)]
-    named = list(dict.fromkeys(name for *_, name in whole))
-    if len(named) == 1:
-        return named[0]
-    said = f"names several classes ({', '.join(named)})" if named else "names no class of the run"
+    longest = [s for s in spans if not any(o[0] <= s[0] and s[1] <= o[1] and o[1] - o[0] > s[1] - s[0] for o in spans)]
+    classes_named = list(dict.fromkeys(name for *_, name in longest))
+    if len(classes_named) == 1:
+        return classes_named[0]
+    problem = f"names several classes ({', '.join(classes_named)})" if classes_named else "names no class of the run"
     remedy = naming(f"name one of {', '.join(classes)} with ", Argument.CLASS)
-    raise ConfigError(Argument.CLASS, f"{sentence!r} {said}", remedy=remedy)
+    raise ConfigError(Argument.CLASS, f"{sentence!r} {problem}", remedy=remedy)
 
 
 def images_of_class(captions: pa.Table, draws: pa.Table, target_class: str) -> set[str]:
@@ -124,28 +125,28 @@ def answer(
     `sentence_predictions`: of the images of the sentence, each picture once. `run`: the class's images in the run, and
     the run's predictions. `distinct`: which images of both are the same picture.
     """
-    drawn = answers_of(sentence_predictions, classifier).of(target_class)
+    of_images = answers_of(sentence_predictions, classifier).of(target_class)
     images, predictions = run
-    known = answers_of(predictions, classifier).of(target_class)
-    everything = {**drawn, **{i: known.get(i) for i in sorted(images) if i not in drawn}}
-    kept = set(one_of_each_picture(list(everything), distinct))
-    rate = _rate(drawn, target_class, confidence)
-    others = _rate({i: everything[i] for i in kept - set(drawn)}, target_class, confidence)
+    answers_of_run = answers_of(predictions, classifier).of(target_class)
+    everything = {**of_images, **{i: answers_of_run.get(i) for i in sorted(images) if i not in of_images}}
+    distinct_ids = set(one_of_each_picture(list(everything), distinct))
+    rate = _rate(of_images, target_class, confidence)
+    other_images = _rate({i: everything[i] for i in distinct_ids - set(of_images)}, target_class, confidence)
     of_class = one_of_each_picture(sorted(images), distinct)
-    counts = [rate.correct, others.correct], [rate.n, others.n]
+    counts = [rate.correct, other_images.correct], [rate.n, other_images.n]
     low, high = stats.bias_score_interval(*counts, confidence)
     return SentenceAnswer(
         classifier=classifier,
         of_sentence=rate,
-        errors=len(drawn) - rate.n,
-        of_class=_rate({i: known.get(i) for i in of_class}, target_class, confidence),
-        others=others,
+        errors=len(of_images) - rate.n,
+        of_class=_rate({i: answers_of_run.get(i) for i in of_class}, target_class, confidence),
+        others=other_images,
         # Of two cells φ is the difference, its interval Newcombe's, its test of no difference that interval's.
         difference=float(stats.bias_scores(*counts)[0]),
         difference_low=float(low[0]),
         difference_high=float(high[0]),
         p_value=float(stats.bias_score_p_values(*counts)[0]),
-        mistaken_for=_mistaken_for(drawn, target_class),
+        mistaken_for=_mistaken_for(of_images, target_class),
     )
 
 
@@ -212,7 +213,7 @@ def answers_view(
         i: data for i, data in zip(*(images[c].to_pylist() for c in ("image_id", "bytes")), strict=True) if data
     }
     keys = dict(zip(*(images[c].to_pylist() for c in ("image_id", "key")), strict=True))
-    shelf = ThumbnailSet(thumbnails(pictures), keys)
+    thumbnail_set = ThumbnailSet(thumbnails(pictures), keys)
     names = names_of([answer.classifier for answer in answers])
     return AnswersView(
         sentence=clean(sentence),
@@ -222,7 +223,9 @@ def answers_view(
                 *left_out(repeats),
             ]
         ),
-        answers=tuple(_answer(item, target_class, predictions, shelf, names[item.classifier]) for item in answers),
+        answers=tuple(
+            _answer(item, target_class, predictions, thumbnail_set, names[item.classifier]) for item in answers
+        ),
         interval_name=words.percent(1 - alpha),
     )
 
@@ -271,44 +274,44 @@ def _p(value: float) -> str:
 
 
 def _answer(
-    answer: SentenceAnswer, target_class: str, predictions: pa.Table, shelf: ThumbnailSet, name: str
+    answer: SentenceAnswer, target_class: str, predictions: pa.Table, thumbnail_set: ThumbnailSet, name: str
 ) -> AnswerView:
     answers_of_classifier = predictions.filter(
         pc.and_(pc.equal(predictions["classifier"], answer.classifier), pc.is_null(predictions["error"]))
     ).to_pylist()
-    taken = answers_of(predictions, answer.classifier).of(target_class)
+    answer_of_image = answers_of(predictions, answer.classifier).of(target_class)
     kinds: dict[bool, list[Mapping[str, Any]]] = {False: [], True: []}
-    for row in (row for row in answers_of_classifier if taken[row["image_id"]] is not None):
-        kinds[taken[row["image_id"]] == target_class].append(row)
+    for row in (row for row in answers_of_classifier if answer_of_image[row["image_id"]] is not None):
+        kinds[answer_of_image[row["image_id"]] == target_class].append(row)
     return AnswerView(
         name=name,
         right=right_line(answer.of_sentence),
         lines=lines(answer, target_class),
-        galleries=tuple(_gallery(right, rows, shelf, name) for right, rows in kinds.items() if rows),
+        galleries=tuple(_gallery(right, rows, thumbnail_set, name) for right, rows in kinds.items() if rows),
     )
 
 
-def _gallery(right: bool, rows: Sequence[Mapping[str, Any]], shelf: ThumbnailSet, name: str) -> Gallery:
+def _gallery(right: bool, rows: Sequence[Mapping[str, Any]], thumbnail_set: ThumbnailSet, name: str) -> Gallery:
     kind, sign = ("right", RIGHT) if right else ("wrong", WRONG)
-    chosen = rows[:MOST_PICTURES]
+    pictured = rows[:MOST_PICTURES]
     return Gallery(
         verdict=kind,
         sign=sign,
-        title=f"{kind.capitalize()}: {words.count(len(chosen))} of {words.count(len(rows))}",
-        pictures=tuple(_picture(row, shelf, name, kind) for row in chosen),
+        title=f"{kind.capitalize()}: {words.count(len(pictured))} of {words.count(len(rows))}",
+        pictures=tuple(_picture(row, thumbnail_set, name, kind) for row in pictured),
     )
 
 
-def _picture(row: Mapping[str, Any], shelf: ThumbnailSet, name: str, kind: str) -> Picture:
+def _picture(row: Mapping[str, Any], thumbnail_set: ThumbnailSet, name: str, kind: str) -> Picture:
     predicted, probability = named_class(row["predicted_class"]), row["label_probability"]
     label = row["label"] or predicted or UNDECIDED
-    sure = "" if probability is None else f"{probability:.2f}"
+    probability_text = "" if probability is None else f"{probability:.2f}"
     return Picture(
-        source=shelf.thumbnails.get(row["image_id"], ""),
-        key=clean(shelf.keys.get(row["image_id"], "")),
-        alt=f"{name} says {label}{f' with probability {sure}' if sure else ''}: {kind}.",
+        source=thumbnail_set.thumbnails.get(row["image_id"], ""),
+        key=clean(thumbnail_set.keys.get(row["image_id"], "")),
+        alt=f"{name} says {label}{f' with probability {probability_text}' if probability_text else ''}: {kind}.",
         label=label,
-        probability=sure,
+        probability=probability_text,
         stands_for="" if label.lower() == predicted.lower() else predicted,
         caption="",
     )
@@ -335,9 +338,9 @@ class AnswerSet:
 
     @property
     def id(self) -> str:
-        named = [answer.classifier for answer in self.answers]
+        classifiers = [answer.classifier for answer in self.answers]
         return content_id(
-            "ask", self.sentence, self.target_class, self.source, named, self.images["image_id"].to_pylist()
+            "ask", self.sentence, self.target_class, self.source, classifiers, self.images["image_id"].to_pylist()
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -345,7 +348,7 @@ class AnswerSet:
         keys = dict(zip(self.images["image_id"].to_pylist(), self.images["key"].to_pylist(), strict=True))
         columns = ["image_id", "classifier", "label", "label_probability", "predicted_class", "error"]
         rows = self.predictions.select(columns).to_pylist()
-        whole = {
+        document = {
             "run": self.run.path,
             "sentence": self.sentence,
             "target_class": self.target_class,
@@ -354,7 +357,7 @@ class AnswerSet:
             "answers": [_as_json(item) for item in self.answers],
             "predictions": [{"key": keys[row["image_id"]], **row} for row in rows],
         }
-        return dict(finite(whole))
+        return dict(finite(document))
 
     def keep(self) -> str:
         """Writes the answer beside the run's tables, whole or not at all; returns the file's path."""
@@ -401,14 +404,14 @@ def ask(
         answers, tables = [], []
         of_class = images_of_class(loaded.captions, loaded.draws, target)
         distinct = Distinct(pa.concat_tables([images.select(COLUMNS), loaded.read("images", COLUMNS)]))
-        found = images.num_rows
+        images_found = images.num_rows
         once = pa.array(one_of_each_picture(images["image_id"].to_pylist(), distinct), images["image_id"].type)
         images = images.filter(pc.is_in(images["image_id"], once))
         for spec in specs:
-            told = _predictions(loaded, models, spec, images)
-            tables.append(told)
-            answers.append(answer(spec, target, told, (of_class, loaded.predictions), confidence, distinct))
-    predictions, repeats = pa.concat_tables(tables), found - images.num_rows
+            predicted = _predictions(loaded, models, spec, images)
+            tables.append(predicted)
+            answers.append(answer(spec, target, predicted, (of_class, loaded.predictions), confidence, distinct))
+    predictions, repeats = pa.concat_tables(tables), images_found - images.num_rows
     return AnswerSet(loaded, sentence, target, source, 1 - confidence, tuple(answers), images, predictions, repeats)
 
 
@@ -436,8 +439,8 @@ def _draws(run: C2BRun, models: Loaders, index: str | None) -> QuestionSample:
 def _retrieved(caption: str, n: int, models: Loaders, path: str) -> tuple[pa.Table, dict[str, str]]:
     index = models.index(path)()
     captions = pa.table({"caption_id": ["sentence"], "text": [caption]})
-    draws, wanted = retrieve(captions, models.encoder(index.encoder)(), index, n)
-    images = fetch(wanted, index) if wanted.num_rows else IMAGES.empty_table()
+    draws, found_images = retrieve(captions, models.encoder(index.encoder)(), index, n)
+    images = fetch(found_images, index) if found_images.num_rows else IMAGES.empty_table()
     rows = {image_id: row for row, image_id in enumerate(images["image_id"].to_pylist())}
     nearest_first = images.take([rows[image_id] for image_id in draws["image_id"].to_pylist()])
     return nearest_first, {"source": "retrieve", "index": path, "revision": index.revision}
@@ -446,25 +449,29 @@ def _retrieved(caption: str, n: int, models: Loaders, path: str) -> tuple[pa.Tab
 def _generated(caption: str, n: int, models: Loaders, spec: str, seed: int) -> tuple[pa.Table, dict[str, str]]:
     generator = models.image_generator(spec)()
     captions = pa.table({"caption_id": ["sentence"], "text": [caption]})
-    _, wanted = generated(captions, generator.revision, n, seed)
-    return generate(wanted, generator), {"source": "generate", "generator": spec, "revision": generator.revision}
+    _, planned_images = generated(captions, generator.revision, n, seed)
+    return generate(planned_images, generator), {
+        "source": "generate",
+        "generator": spec,
+        "revision": generator.revision,
+    }
 
 
 def _predictions(run: C2BRun, models: Loaders, name: str, images: pa.Table) -> pa.Table:
     config = run.config
-    noted = run.manifest.get("models", {}).get(f"{CLASSIFIER}{name}", {})
-    classifier = models.classifier(noted.get("spec", name))()
+    recorded = run.manifest.get("models", {}).get(f"{CLASSIFIER}{name}", {})
+    classifier = models.classifier(recorded.get("spec", name))()
     label_map = config.label_map if isinstance(config.label_map, dict) else None
-    asking = classification(
+    question = classification(
         name, classifier, config.classes, label_map, config.right, threshold=config.threshold, several=True
     )
-    then = noted.get("revision")
-    if then not in (None, asking.revision):
+    earlier = recorded.get("revision")
+    if earlier not in (None, question.revision):
         raise RunError(
-            f"{name} has other weights now (revision {asking.revision}) than in {run.path} ({then}), so the two cannot "
-            "be held against each other: run its c2b audit again"
+            f"{name} has other weights now (revision {question.revision}) than in {run.path} ({earlier}), so the two "
+            "cannot be held against each other: run its c2b audit again"
         )
-    return predict(images, classifier, asking)
+    return predict(images, classifier, question)
 
 
 # Questions as jobs of the shared endpoint (`audits.question`).
@@ -488,9 +495,12 @@ def answer_question(
     """Writes the page under `out`; returns the answer, and how many images classifiers answered about."""
     result = ask(run, question.sentence, question.n or IMAGES_OF_QUESTION, question.classifier, question.target_class)
     result.write_page(f"{out.rstrip('/')}/{PAGE}")
-    shown = [
+    printed = [
         line
-        for one in result.answers
-        for line in (f"{one.classifier}: {right_line(one.of_sentence)}", *lines(one, result.target_class))
+        for classifier_answer in result.answers
+        for line in (
+            f"{classifier_answer.classifier}: {right_line(classifier_answer.of_sentence)}",
+            *lines(classifier_answer, result.target_class),
+        )
     ]
-    return {**result.to_json(), "lines": [*shown, *left_out(result.repeats)]}, result.predictions.num_rows
+    return {**result.to_json(), "lines": [*printed, *left_out(result.repeats)]}, result.predictions.num_rows

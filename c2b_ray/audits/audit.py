@@ -111,8 +111,8 @@ class Option:
 
 def names_in(config: Mapping[str, Any], field_name: str) -> list[str]:
     """Returns the names in a field that holds one name, a list, or a mapping from names; none if it is left out."""
-    named = config.get(field_name) or []
-    return [named] if isinstance(named, str) else [str(name) for name in named]
+    value = config.get(field_name) or []
+    return [value] if isinstance(value, str) else [str(name) for name in value]
 
 
 @dataclass(frozen=True)
@@ -258,10 +258,10 @@ class Audit:
 
     def models_of(self, config: Mapping[str, Any]) -> list[str]:
         """Returns the models that use is booked on, each once; none if the config names none."""
-        named = config.get(self.models)
-        if isinstance(named, Mapping):
-            named = list(named.values())
-        specs = named if isinstance(named, list | tuple) else [named]
+        value = config.get(self.models)
+        if isinstance(value, Mapping):
+            value = list(value.values())
+        specs = value if isinstance(value, list | tuple) else [value]
         return list(dict.fromkeys(spec for spec in specs if isinstance(spec, str) and spec))
 
     def compared_names(self, config: Mapping[str, Any]) -> list[str]:
@@ -294,9 +294,9 @@ class Audit:
 
     def headline(self, run: Run) -> dict[str, Any]:
         """Returns a finished run's `headline` as its manifest has it."""
-        shown = self.summarise(run)
-        doubt = "in doubt, as its report says: " if shown.first else ""
-        return {"text": f"{doubt}{shown.headline}", "findings": dict(shown.findings)}
+        shown_summary = self.summarise(run)
+        doubt = "in doubt, as its report says: " if shown_summary.first else ""
+        return {"text": f"{doubt}{shown_summary.headline}", "findings": dict(shown_summary.findings)}
 
     def export(self, run: Run, form: str, classifier: str | None) -> bytes:
         """Exports a run. Raises ConfigError if the audit has no such format."""
@@ -310,8 +310,8 @@ class Audit:
 
     def findings_of(self, run: Run, classifier: str | None = None) -> list[gates.GateCell]:
         """Returns the findings of a run, of all its classifiers or of one."""
-        found: list[gates.GateCell] = resolve_name(self.findings)(run, classifier)
-        return found
+        cells: list[gates.GateCell] = resolve_name(self.findings)(run, classifier)
+        return cells
 
     def check_gates(
         self, run: Run, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
@@ -349,8 +349,8 @@ def _fields_of(config: type[BaseModel]) -> Iterator[FormField]:
         elif kind == list[str]:
             yield FormField(name, label, hint, "words")
         elif kind in (str, str | None):
-            named = names_by_field(config)[name]
-            suggestions = None if named is None else _SUGGESTIONS.get(named)
+            kind_of_name = names_by_field(config)[name]
+            suggestions = None if kind_of_name is None else _SUGGESTIONS.get(kind_of_name)
             yield FormField(name, label, hint, "model" if suggestions else "text", suggestions or (), default)
 
 
@@ -408,15 +408,15 @@ def audit_of(run: Run) -> Audit:
 @cache
 def _installed() -> dict[str, EntryPoint]:
     """Returns the audits of other packages by name. The first of two of one name counts, and none replaces ours."""
-    found: dict[str, EntryPoint] = {}
-    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda one: (one.name, one.value)):
-        if entry.name in (*AUDITS, QUESTION, *found):
+    others: dict[str, EntryPoint] = {}
+    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda candidate: (candidate.name, candidate.value)):
+        if entry.name in (*AUDITS, QUESTION, *others):
             warnings.warn(
                 f"{entry.value}: there is an audit {entry.name!r} already; this one is left out", stacklevel=2
             )
         else:
-            found[entry.name] = entry
-    return found
+            others[entry.name] = entry
+    return others
 
 
 @cache

@@ -140,18 +140,18 @@ def _pictures(config: Configs, classes: Sequence[str]) -> tuple[list[Picture], s
     if table is not None:
         targets = table.labels[TARGET].to_pylist()
         shown = [labels_in(one) if table.has_several else [one or ""] for one in targets]
-        found = _readable(table, _spread(shown, classes), targets)
-        if not found:
+        readable = _readable(table, _spread(shown, classes), targets)
+        if not readable:
             raise SourceError(
                 f"{table.location}: none of {_TRIED} images of the classes could be read; c2b audit needs some"
             )
-        return found, f"images of {table.location}"
+        return readable, f"images of {table.location}"
     index = config.images.index if not isinstance(config, FailuresConfig) else None
     if index is not None:
-        opened = catalog.index(index)
-        count = int(getattr(opened, "count", 0) or _TRIED)
+        image_index = catalog.index(index)
+        count = int(getattr(image_index, "count", 0) or _TRIED)
         rows = np.random.default_rng(0).permutation(count)[:_TRIED].tolist()
-        return _readable(opened, rows, None), f"images of the index {index}, whose classes are not known"
+        return _readable(image_index, rows, None), f"images of the index {index}, whose classes are not known"
     from c2b_ray.world.render import render
     from c2b_ray.world.scenes import sample
 
@@ -187,47 +187,51 @@ def _readable(source: Any, rows: Sequence[int], targets: Sequence[str | None] | 
     """Returns the first three of these rows whose pictures can be read."""
     fetched = source.fetch(list(rows))
     keys, data = fetched["key"].to_pylist(), fetched["bytes"].to_pylist()
-    pixels, _ = decode_batch([one or b"" for one in data])
-    found = [
+    pixels, _ = decode_batch([content or b"" for content in data])
+    pictures = [
         Picture(str(key), "" if targets is None else str(targets[row]), image)
         for row, key, image in zip(rows, keys, pixels, strict=True)
         if image is not None
     ]
-    return found[:PICTURES]
+    return pictures[:PICTURES]
 
 
 def _classifier(
     where: str, spec: str, pictures: Sequence[Picture], config: Configs, classes: Sequence[str]
 ) -> CheckedModel:
     model = catalog.classifier(spec)
-    known = catalog.description_of(model)
-    groups = _groups(spec, known, config, classes)
-    logits = np.asarray(model.logits([one.pixels for one in pictures], [one.name for one in pictures]), np.float64)
-    answers = tuple(_answer(one, row, known.labels, groups) for one, row in zip(pictures, logits, strict=True))
-    return CheckedModel(where, "classifier", spec, known.revision, known.labels, known.facts, answers)
+    description = catalog.description_of(model)
+    groups = _groups(spec, description, config, classes)
+    logits = np.asarray(
+        model.logits([picture.pixels for picture in pictures], [picture.name for picture in pictures]), np.float64
+    )
+    answers = tuple(
+        _answer(picture, row, description.labels, groups) for picture, row in zip(pictures, logits, strict=True)
+    )
+    return CheckedModel(where, "classifier", spec, description.revision, description.labels, description.facts, answers)
 
 
-def _groups(spec: str, known: Description, config: Configs, classes: Sequence[str]) -> dict[str, tuple[int, ...]]:
+def _groups(spec: str, description: Description, config: Configs, classes: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """Returns the labels that stand for each class. Raises ConfigError where the run would refuse them."""
     label_map = config.label_map if isinstance(config.label_map, dict) else None
     if isinstance(config, DatasetConfig):
-        truths_of(config, spec, known, classes)
+        truths_of(config, spec, description, classes)
     right = config.right if isinstance(config, AuditConfig) else "top1"
-    groups = classification(spec, known, classes, label_map, right).labels_of_class
+    groups = classification(spec, description, classes, label_map, right).labels_of_class
     return dict(zip(classes, groups, strict=True))
 
 
 def _answer(
     picture: Picture, row: NDArray[np.float64], labels: Sequence[str], groups: Mapping[str, Sequence[int]]
 ) -> Answer:
-    whole = np.logaddexp.reduce(row)
+    total = np.logaddexp.reduce(row)
     best = np.argsort(-row, kind="stable")[:TOP].tolist()
-    top = tuple((labels[i], float(np.exp(row[i] - whole))) for i in best)
+    top = tuple((labels[i], float(np.exp(row[i] - total))) for i in best)
     group = next((group for name, group in groups.items() if normalise(name) == normalise(picture.of_class)), None)
     return Answer(picture.name, picture.of_class, top, None if group is None else best[0] in group)
 
 
 def _other(where: str, role: str, spec: str) -> CheckedModel:
     """Loads a model that is no classifier of the run."""
-    known = catalog.description_of(catalog.load(role, spec))
-    return CheckedModel(where, role, spec, known.revision, known.labels, known.facts)
+    description = catalog.description_of(catalog.load(role, spec))
+    return CheckedModel(where, role, spec, description.revision, description.labels, description.facts)

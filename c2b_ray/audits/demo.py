@@ -26,11 +26,11 @@ CALIBRATION = 1500
 def demo(out: Path, images: int, session: Session) -> C2BRun:
     """Renders `images` scenes, indexes them and audits `CLASSIFIERS` on images from the index; everything is under
     `out`."""
-    table, known, indexed = out / "scenes.parquet", out / "calibration.parquet", out / "index"
+    table, calibration, indexed = out / "scenes.parquet", out / "calibration.parquet", out / "index"
     steps, session = Steps(session.listener), replace(session, via=session.chosen(lambda: images))
     # The models start in other processes, so this one has time to render.
     with ThreadPoolExecutor(1) as background:
-        rendered = background.submit(_render, {table: (images, SEED), known: (CALIBRATION, SEED + 1)})
+        rendered = background.submit(_render, {table: (images, SEED), calibration: (CALIBRATION, SEED + 1)})
         # Kept open until the audit is over: the encoder that builds the index also answers the audit.
         with session.backend(lambda: images) as models:
             with steps.step("start the models, render scenes"):
@@ -45,7 +45,7 @@ def demo(out: Path, images: int, session: Session) -> C2BRun:
                 "language_model": LANGUAGE_MODEL,
                 "images": {"source": "retrieve", "index": str(indexed), "pool": POOL},
                 "images_per_caption": IMAGES_PER_CAPTION,
-                "verification": {"model": ENCODER, "calibration": str(known)},
+                "verification": {"model": ENCODER, "calibration": str(calibration)},
             }
             return audit(config, out / "run", session.via, session.listener, session.placement)
 

@@ -72,7 +72,7 @@ def examine(runs: str = "runs") -> list[Row]:
     """Returns a row for everything that an audit depends on. `runs`: where runs will go, a folder or an s3:// URI."""
     installed, required = _installed(), _required()
     torch = surroundings.torch_here()
-    seen = machine.gpus()
+    gpus_found = machine.gpus()
     address = os.environ.get(cluster.ADDRESS)
     rows = [
         system(sys.platform, sys.version_info[:2], platform.python_version()),
@@ -80,12 +80,12 @@ def examine(runs: str = "runs") -> list[Row]:
         *([] if not LOCK.is_file() else [locked(installed, _locked(LOCK.read_text(encoding="utf-8")))]),
         torch_row(torch),
         *extras(installed, required, metadata.metadata("c2b-ray").get_all("Provides-Extra") or ()),
-        gpus(_gpus(), why_unused(torch.cuda, torch.seen) if not torch.seen or not seen else None),
+        gpus(_gpus(), why_unused(torch.cuda, torch.seen) if not torch.seen or not gpus_found else None),
         hub(surroundings.hub_here()),
         ray(installed.get("ray", ""), address, address is None or cluster.answers(address), cluster.here()),
         cores(machine.cores(), os.cpu_count() or 1, machine.cpu_quota()),
         memory(machine.memory_bytes()),
-        shared_memory(shutil.disk_usage(machine.SHARED).total if os.path.isdir(machine.SHARED) else None, seen),
+        shared_memory(shutil.disk_usage(machine.SHARED).total if os.path.isdir(machine.SHARED) else None, gpus_found),
         open_files(*resource.getrlimit(resource.RLIMIT_NOFILE)),
         place(runs),
     ]
@@ -119,8 +119,8 @@ def system(name: str, version: tuple[int, ...], text: str) -> Row:
 def packages(installed: Mapping[str, str], required: Sequence[Requirement]) -> Row:
     """Checks what c2b-ray cannot do without. `installed`: canonical name → version; `required`: all requirements of
     c2b-ray, of which those of extras are left out."""
-    core = [one for one in required if _applies(one.marker, "")]
-    wrong = [problem for one in core if (problem := _wrong(one, installed))]
+    core = [requirement for requirement in required if _applies(requirement.marker, "")]
+    wrong = [problem for requirement in core if (problem := _wrong(requirement, installed))]
     if not wrong:
         return Row("packages", "ok", f"all {len(core)} that c2b-ray needs, in versions that fit")
     return Row(
@@ -150,8 +150,12 @@ def extras(installed: Mapping[str, str], required: Sequence[Requirement], names:
     """Returns a row with the extras that are complete, and one for each of `names` that lacks a package."""
     complete, rows = [], []
     for name in sorted(set(names) - {_EVERY_EXTRA}):
-        of_extra = [one for one in required if not _applies(one.marker, "") and _applies(one.marker, name)]
-        missing = [problem for one in of_extra if (problem := _wrong(one, installed))]
+        of_extra = [
+            requirement
+            for requirement in required
+            if not _applies(requirement.marker, "") and _applies(requirement.marker, name)
+        ]
+        missing = [problem for requirement in of_extra if (problem := _wrong(requirement, installed))]
         if missing:
             rows.append(Row(f"extra {name}", "note", _listed(missing), f"pip install 'c2b-ray[{name}]'"))
         else:
@@ -159,35 +163,35 @@ def extras(installed: Mapping[str, str], required: Sequence[Requirement], names:
     return [Row("extras", "ok", ", ".join(complete) or "none is installed"), *rows]
 
 
-def gpus(there: Sequence[Gpu], unused: str | None) -> Row:
+def gpus(found: Sequence[Gpu], unused: str | None) -> Row:
     """`unused`: why this process cannot use the GPUs that are there."""
-    if not there:
+    if not found:
         return Row("GPU", "ok", "none; everything but vLLM runs on CPUs")
-    text = "; ".join(map(_gpu_text, there))
+    text = "; ".join(map(_gpu_text, found))
     if unused:
         return Row("GPU", "note", f"{text}; {unused}", unused.rpartition(": ")[2])
-    full = [gpu for gpu in there if gpu.total and gpu.used is not None and gpu.used > gpu.total / 2]
+    full = [gpu for gpu in found if gpu.total and gpu.used is not None and gpu.used > gpu.total / 2]
     if full:
         return Row("GPU", "note", text, "nvidia-smi lists what holds their memory; end it, or set CUDA_VISIBLE_DEVICES")
     return Row("GPU", "ok", text)
 
 
-def hub(here: Hub) -> Row:
+def hub(status: Hub) -> Row:
     """Where weights come from that are named by a hub's name: none is needed for models that lie on this machine."""
-    token = "a token is there" if here.signed_in else "no token"
-    if here.offline:
+    token = "a token is there" if status.signed_in else "no token"
+    if status.offline:
         return Row(
             "model hub",
             "note",
-            f"offline (HF_HUB_OFFLINE): only models that lie in {here.cache} load by a hub's name",
+            f"offline (HF_HUB_OFFLINE): only models that lie in {status.cache} load by a hub's name",
             "unset HF_HUB_OFFLINE",
         )
-    if here.reached:
-        return Row("model hub", "ok", f"{here.url} answers; {token}; models are kept in {here.cache}")
+    if status.reached:
+        return Row("model hub", "ok", f"{status.url} answers; {token}; models are kept in {status.cache}")
     return Row(
         "model hub",
         "note",
-        f"{here.url} does not answer: only models of your own files and of {here.cache} load",
+        f"{status.url} does not answer: only models of your own files and of {status.cache} load",
         "export HF_HUB_OFFLINE=1 (no waiting for it), or HF_ENDPOINT=URL of a mirror, or HTTPS_PROXY",
     )
 
@@ -213,11 +217,11 @@ def ray(version: str, address: str | None, answers: bool, running: Sequence[str]
     return Row("Ray", "ok", f"{version}; no cluster: audits run in this process, or start one for as long as they run")
 
 
-def cores(usable: int, there: int, quota: float | None) -> Row:
-    if usable >= there:
+def cores(usable: int, present: int, quota: float | None) -> Row:
+    if usable >= present:
         return Row("cores", "ok", str(usable))
     why = "by the limit of its container" if quota is not None and quota <= usable else "by its affinity"
-    return Row("cores", "ok", f"{usable} of the machine's {there}, {why}")
+    return Row("cores", "ok", f"{usable} of the machine's {present}, {why}")
 
 
 def memory(usable: int) -> Row:
@@ -263,7 +267,7 @@ def place(runs: str) -> Row:
         except C2BError as error:
             return Row("runs", "broken", str(error), "check the bucket's name and your credentials, or --runs FOLDER")
         return Row("runs", "ok", f"{runs} can be written")
-    # The folder need not exist yet: the first one above it that does holds it.
+    # The folder may not exist yet: then its nearest parent that does counts.
     folder = next(above for above in (Path(runs).absolute(), *Path(runs).absolute().parents) if above.is_dir())
     if not os.access(folder, os.W_OK | os.X_OK):
         return Row("runs", "broken", f"{folder} cannot be written", f"chmod u+wx {folder}, or name another --out")
@@ -279,24 +283,28 @@ def place(runs: str) -> Row:
 
 
 def _installed() -> dict[str, str]:
-    return {canonicalize_name(name): one.version for one in metadata.distributions() if (name := one.metadata["Name"])}
+    return {
+        canonicalize_name(name): distribution.version
+        for distribution in metadata.distributions()
+        if (name := distribution.metadata["Name"])
+    }
 
 
 def _required() -> list[Requirement]:
     """Returns c2b-ray's requirements, and those of extras that they name, such as ray[serve]."""
-    own = [Requirement(line) for line in metadata.requires("c2b-ray") or ()]
-    return [*own, *(needed for one in own for needed in _of_extras(one))]
+    direct = [Requirement(line) for line in metadata.requires("c2b-ray") or ()]
+    return [*direct, *(nested for requirement in direct for nested in _of_extras(requirement))]
 
 
-def _of_extras(one: Requirement) -> Iterator[Requirement]:
+def _of_extras(requirement: Requirement) -> Iterator[Requirement]:
     try:
-        lines = metadata.requires(one.name) or () if one.extras else ()
-    except metadata.PackageNotFoundError:  # which is said of the package itself
+        lines = metadata.requires(requirement.name) or () if requirement.extras else ()
+    except metadata.PackageNotFoundError:  # the row of the package itself reports it
         return
-    for needed in map(Requirement, lines):
-        if not _applies(needed.marker, "") and any(_applies(needed.marker, extra) for extra in one.extras):
-            needed.marker = one.marker
-            yield needed
+    for nested in map(Requirement, lines):
+        if not _applies(nested.marker, "") and any(_applies(nested.marker, extra) for extra in requirement.extras):
+            nested.marker = requirement.marker
+            yield nested
 
 
 def _locked(text: str) -> dict[str, str]:
@@ -304,9 +312,9 @@ def _locked(text: str) -> dict[str, str]:
     pinned: dict[str, str] = {}
     for line in text.splitlines():
         if line and not line[0].isspace() and line[0] != "#":
-            one = Requirement(line.rstrip("\\ "))
-            if _applies(one.marker, ""):
-                pinned[canonicalize_name(one.name)] = str(next(iter(one.specifier)).version)
+            requirement = Requirement(line.rstrip("\\ "))
+            if _applies(requirement.marker, ""):
+                pinned[canonicalize_name(requirement.name)] = str(next(iter(requirement.specifier)).version)
     return pinned
 
 
@@ -314,11 +322,15 @@ def _applies(marker: Marker | None, extra: str) -> bool:
     return marker is None or marker.evaluate({"extra": extra})
 
 
-def _wrong(one: Requirement, installed: Mapping[str, str]) -> str:
-    version = installed.get(canonicalize_name(one.name))
+def _wrong(requirement: Requirement, installed: Mapping[str, str]) -> str:
+    version = installed.get(canonicalize_name(requirement.name))
     if version is None:
-        return f"{one.name} is missing"
-    return "" if one.specifier.contains(version, prereleases=True) else f"{one.name} {version}, not {one.specifier}"
+        return f"{requirement.name} is missing"
+    return (
+        ""
+        if requirement.specifier.contains(version, prereleases=True)
+        else f"{requirement.name} {version}, not {requirement.specifier}"
+    )
 
 
 def _gpus() -> list[Gpu]:
@@ -336,14 +348,14 @@ def _program(pid: int) -> str:
 
 
 def _gpu_text(gpu: Gpu) -> str:
-    known = gpu.total is not None and gpu.used is not None
-    memory = f", {_size(gpu.used or 0)} of {_size(gpu.total or 0)} in use" if known else ""
+    has_memory = gpu.total is not None and gpu.used is not None
+    memory = f", {_size(gpu.used or 0)} of {_size(gpu.total or 0)} in use" if has_memory else ""
     return f"{gpu.name}{memory}{' by ' + ', '.join(gpu.programs) if gpu.programs else ''}"
 
 
-def _listed(several: Sequence[str]) -> str:
-    more = f", and {len(several) - _LISTED} more" if len(several) > _LISTED else ""
-    return ", ".join(several[:_LISTED]) + more
+def _listed(items: Sequence[str]) -> str:
+    remainder = f", and {len(items) - _LISTED} more" if len(items) > _LISTED else ""
+    return ", ".join(items[:_LISTED]) + remainder
 
 
 def _size(number: int) -> str:

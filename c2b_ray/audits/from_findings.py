@@ -81,8 +81,12 @@ def findings_of(run: Run, classifier: str | None = None) -> list[GateCell]:
 def table_of(findings: Sequence[GateCell]) -> pa.Table:
     """Returns the findings as a table of `FINDINGS`; numbers that are not known are null."""
     rows = [
-        {**{name: one.values.get(name) for name in FINDINGS.names}, "classifier": one.classifier, "finding": one.name}
-        for one in findings
+        {
+            **{name: finding.values.get(name) for name in FINDINGS.names},
+            "classifier": finding.classifier,
+            "finding": finding.name,
+        }
+        for finding in findings
     ]
     return pa.Table.from_pylist(finite(rows), FINDINGS)
 
@@ -90,21 +94,21 @@ def table_of(findings: Sequence[GateCell]) -> pa.Table:
 def summary(run: Run) -> Summary:
     findings = findings_of(run)
     rows = sorted(findings, key=_order)
-    counted = dict.fromkeys((one.classifier for one in findings), 0)
-    for one in findings:
-        counted[one.classifier] += _is_problem(one)
-    shown, total = rows[:MOST_ROWS], sum(counted.values())
+    problems = dict.fromkeys((finding.classifier for finding in findings), 0)
+    for finding in findings:
+        problems[finding.classifier] += _is_problem(finding)
+    top_rows, total = rows[:MOST_ROWS], sum(problems.values())
     line = f"{words.plural(total, 'finding')} among {words.plural(len(findings), 'result')}"
     first = f"{rows[0].name}: {_number(rows[0].values.get('value'))}. " if total else ""
     return Summary(
-        title=words.shown_of("Results", len(shown), len(rows)),
-        columns=[Column(one.name, one.number) for one in _HEADINGS],
-        rows=[_texts(one) for one in shown],
-        marks=["bad" if _is_problem(one) else "" for one in shown],
+        title=words.shown_of("Results", len(top_rows), len(rows)),
+        columns=[Column(heading.name, heading.number) for heading in _HEADINGS],
+        rows=[_texts(finding) for finding in top_rows],
+        marks=["bad" if _is_problem(finding) else "" for finding in top_rows],
         lines=[f"{line}."],
         report=run.report,
         headline=f"{first}{line}",
-        findings=counted,
+        findings=problems,
         to_json={"run": run.path, "report": run.report, "findings": table_of(findings).to_pylist()},
     )
 
@@ -131,16 +135,16 @@ def _order(finding: GateCell) -> tuple[bool, float]:
 
 
 def _texts(finding: GateCell) -> tuple[str, ...]:
-    of = finding.values
-    low, high = _number(of.get("value_low")), _number(of.get("value_high"))
+    values = finding.values
+    low, high = _number(values.get("value_low")), _number(values.get("value_high"))
     return (
         clean(finding.classifier),
         clean(finding.name),
-        str(of.get("verdict") or words.UNKNOWN),
-        _number(of.get("value")),
+        str(values.get("verdict") or words.UNKNOWN),
+        _number(values.get("value")),
         words.UNKNOWN if words.UNKNOWN in (low, high) else f"{low} to {high}",
-        words.count(int(of.get("n") or 0)),
-        clean(str(of.get("doubt") or "")),
+        words.count(int(values.get("n") or 0)),
+        clean(str(values.get("doubt") or "")),
     )
 
 
@@ -168,14 +172,14 @@ class View:
 
 def write_report(run: Run) -> str:
     """Writes report.html, whole or not at all; returns its path."""
-    audit, shown, manifest, config = audit_of(run), summary(run), run.manifest, run.config
+    audit, content, manifest, config = audit_of(run), summary(run), run.manifest, run.config
     counts = {name: name.replace("_", " ") for name in audit.tables}
     view = View(
         question=audit.question,
         title=clean(str(getattr(config, "task", None) or getattr(config, "name", None) or audit.name)),
-        headline=f"{shown.headline}.",
+        headline=f"{content.headline}.",
         headings=_HEADINGS,
-        rows=tuple(_texts(one) for one in sorted(findings_of(run), key=_order)),
+        rows=tuple(_texts(finding) for finding in sorted(findings_of(run), key=_order)),
         method=method_of(manifest, tuple(times(manifest)), counts, f"{audit.command} {audit.name}.yaml"),
         file=f"{audit.name}.yaml",
     )
@@ -198,8 +202,8 @@ def json(run: Run, classifier: str | None = None) -> bytes:
 
 def _exported(run: Run, classifier: str | None) -> pa.Table:
     """Returns the findings of a classifier, or all (None). Raises ConfigError for one that has no finding."""
-    named = None if classifier is None else one_of(_classifiers_of(run), classifier, Argument.CLASSIFIER, run.path)
-    return exported(table_of(findings_of(run, named)))
+    chosen = None if classifier is None else one_of(_classifiers_of(run), classifier, Argument.CLASSIFIER, run.path)
+    return exported(table_of(findings_of(run, chosen)))
 
 
 EXPORTS: Mapping[str, Callable[[Run, str | None], bytes]] = MappingProxyType(
@@ -221,8 +225,13 @@ def compare(run_a: Run, run_b: Run, classifier_a: str | None = None, classifier_
     audit = audit_of(run_a)
     a, b = compared_names((run_a, run_b), (classifier_a, classifier_b), _classifiers_of, _check_same)
     alpha = _alpha_of(run_a)
-    of_a, of_b = ({one.name: one for one in findings_of(run, who)} for run, who in ((run_a, a), (run_b, b)))
-    rows = [_row(name, of_a[name], of_b[name], alpha) for name in of_a if name in of_b]
+    findings_of_a, findings_of_b = (
+        {finding.name: finding for finding in findings_of(run, name_of_classifier)}
+        for run, name_of_classifier in ((run_a, a), (run_b, b))
+    )
+    rows = [
+        _row(name, findings_of_a[name], findings_of_b[name], alpha) for name in findings_of_a if name in findings_of_b
+    ]
     if not any(row["p_value"] is not None for row in rows):
         raise RunError(
             f"{run_a.path} and {run_b.path} have no finding in common that can be compared; run {audit.command} for "
@@ -235,7 +244,7 @@ def compare(run_a: Run, run_b: Run, classifier_a: str | None = None, classifier_
 
 
 def _classifiers_of(run: Run) -> list[str]:
-    return list(dict.fromkeys(one.classifier for one in findings_of(run)))
+    return list(dict.fromkeys(finding.classifier for finding in findings_of(run)))
 
 
 def _check_same(run_a: Run, run_b: Run) -> None:
@@ -252,10 +261,12 @@ def _alpha_of(run: Run) -> float:
 
 
 def _row(name: str, a: GateCell, b: GateCell, alpha: float) -> FindingsComparisonRow:
-    of_a, of_b, row = _estimate(a), _estimate(b), compared()
-    if np.isfinite([of_a.value, of_a.low, of_a.high, of_b.value, of_b.low, of_b.high]).all():
-        low, high, p_value = difference_of_estimates(of_b, of_a, 1 - alpha, paired=False)
-        row = compared(of_b.value - of_a.value, low, high, p_value)
+    estimate_a, estimate_b, row = _estimate(a), _estimate(b), compared()
+    if np.isfinite(
+        [estimate_a.value, estimate_a.low, estimate_a.high, estimate_b.value, estimate_b.low, estimate_b.high]
+    ).all():
+        low, high, p_value = difference_of_estimates(estimate_b, estimate_a, 1 - alpha, paired=False)
+        row = compared(estimate_b.value - estimate_a.value, low, high, p_value)
     return {
         **row,
         "finding": name,
@@ -270,8 +281,8 @@ def _row(name: str, a: GateCell, b: GateCell, alpha: float) -> FindingsCompariso
 
 def _estimate(finding: GateCell) -> SampledEstimate:
     """Returns a finding's value with its interval; NaN where it is unknown or in doubt."""
-    known = (finding.values.get(name) for name in ("value", "value_low", "value_high"))
-    value, low, high = (np.nan if one is None or finding.values.get("doubt") else float(one) for one in known)
+    values = (finding.values.get(name) for name in ("value", "value_low", "value_high"))
+    value, low, high = (np.nan if number is None or finding.values.get("doubt") else float(number) for number in values)
     return SampledEstimate(value, low, high, np.array([np.nan]))
 
 

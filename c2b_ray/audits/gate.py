@@ -62,7 +62,7 @@ EITHER = "undetermined"
 ALL_CLASSES = "all classes"
 EVERY_CELL = "every cell"
 ALLOW = Argument.ALLOW_UNDETERMINED.named("terminal")
-ALLOW_BEFORE = "--allow-unchecked"  # its name in earlier releases, which pipelines have
+ALLOW_BEFORE = "--allow-unchecked"  # its name in earlier releases, which pipelines may still use
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -167,8 +167,8 @@ def check(gates: Sequence[str], cells: Sequence[GateCell], allow_unchecked: bool
     for gate in [_parsed(text, cells) for text in gates]:
         of_gate = [_checked(gate, cell) for cell in _chosen(gate, cells)]
         checks += of_gate
-        if not allow_unchecked and all(one.outcome == "skipped" for one in of_gate):
-            reason = Counter(one.message for one in of_gate).most_common(1)
+        if not allow_unchecked and all(gate_check.outcome == "skipped" for gate_check in of_gate):
+            reason = Counter(gate_check.message for gate_check in of_gate).most_common(1)
             why = f" ({reason[0][0]})" if reason else ""
             message = f"none of {len(of_gate)} cells could be checked{why}"
             remedy = naming("", Argument.ALLOW_UNDETERMINED, after=" lets that pass")
@@ -186,26 +186,26 @@ def _of_every_cell(gate: _Gate, checks: Sequence[Check], message: str, remedy: R
 def _undecided(gate: _Gate, cells: Sequence[GateCell], checks: Sequence[Check]) -> str:
     """Returns why a gate on verdicts could hardly have failed: all of its cells that were checked are undetermined, for
     they have too few images; "" where one is decided. Only scores say what would settle a cell."""
-    checked = [cell.values for cell, one in zip(cells, checks, strict=True) if one.outcome != "skipped"]
+    checked = [cell.values for cell, gate_check in zip(cells, checks, strict=True) if gate_check.outcome != "skipped"]
     is_verdict = gate.column == "verdict" and not gate.wants_undetermined
     if not is_verdict or any(row["verdict"] != EITHER or "images_to_settle" not in row for row in checked):
         return ""
-    needed = sorted(row["images_to_settle"] for row in checked if row["images_to_settle"])
-    how = (
-        f"it takes {needed[0]:,} to {needed[-1]:,} images of a cell to decide them"
-        if needed
+    to_settle = sorted(row["images_to_settle"] for row in checked if row["images_to_settle"])
+    advice = (
+        f"it takes {to_settle[0]:,} to {to_settle[-1]:,} images of a cell to decide them"
+        if to_settle
         else "more images may help"
     )
-    return f"none of {len(checks)} cells is decided: all that could be checked are undetermined; {how}, "
+    return f"none of {len(checks)} cells is decided: all that could be checked are undetermined; {advice}, "
 
 
 def failed(checks: Iterable[Check]) -> bool:
-    return any(one.outcome == "failed" for one in checks)
+    return any(gate_check.outcome == "failed" for gate_check in checks)
 
 
 def _parsed(text: str, cells: Sequence[GateCell]) -> _Gate:
     cell, _, condition = (part.strip() for part in text.rpartition(":"))
-    columns = {name for each in cells for name in each.values}
+    columns = {name for gate_cell in cells for name in gate_cell.values}
     match = _COMPARISON.fullmatch(condition.replace("−", "-"))
     if match is None:
         column = _column(text, condition, columns, cells)
@@ -224,8 +224,8 @@ def _parsed(text: str, cells: Sequence[GateCell]) -> _Gate:
 def _measures(cells: Sequence[GateCell]) -> set[str]:
     """Returns the columns of numbers, also those in which no cell has one yet."""
     names = {name for cell in cells for name in cell.values} - {"doubt"}
-    others = {name for cell in cells for name, value in cell.values.items() if not _is_number(value)}
-    return names - others
+    not_numbers = {name for cell in cells for name, value in cell.values.items() if not _is_number(value)}
+    return names - not_numbers
 
 
 def _is_number(value: Any) -> bool:
@@ -238,9 +238,9 @@ def _column(text: str, word: str, columns: set[str], cells: Sequence[GateCell]) 
         return "change" if "change" in columns else "verdict"
     column = WORDS.get(word)
     if column is None:
-        known = {*WORDS, EITHER, "phi<-0.2", "phi>0.2"}
+        valid_names = {*WORDS, EITHER, "phi<-0.2", "phi>0.2"}
         raise ConfigError(
-            Argument.FAIL_ON, f"{text!r}: {word!r} is neither a word nor a comparison; {nearest(word, known)}"
+            Argument.FAIL_ON, f"{text!r}: {word!r} is neither a word nor a comparison; {nearest(word, valid_names)}"
         )
     if column in columns:
         return column
@@ -248,9 +248,9 @@ def _column(text: str, word: str, columns: set[str], cells: Sequence[GateCell]) 
         raise ConfigError(Argument.FAIL_ON, f"{text!r}: {word!r} is a change between two runs: use c2b compare")
     if "change" in columns:
         raise ConfigError(Argument.FAIL_ON, f"{text!r}: {word!r} is a verdict on one: use c2b gate")
-    words = [name for name, of in WORDS.items() if of in columns]
-    known = _measures(cells)
-    measures = [f"{name}>0.1" for name in EVIDENCE if name in known]
+    words = [name for name, column_name in WORDS.items() if column_name in columns]
+    valid_names = _measures(cells)
+    measures = [f"{name}>0.1" for name in EVIDENCE if name in valid_names]
     raise ConfigError(
         Argument.FAIL_ON, f"{text!r}: this run has no cell with {word!r}; it has {', '.join([*words, *measures[:3]])}"
     )
@@ -270,16 +270,16 @@ def _chosen(gate: _Gate, cells: Sequence[GateCell]) -> list[GateCell]:
     cells = [cell for cell in cells if gate.column in cell.values]  # others are about something else
     if not gate.cell:
         return cells
-    wanted = _form(gate.cell)
-    chosen = [cell for cell in cells if _form(cell.name) == wanted]
-    if not chosen and "*" in gate.cell:
+    form = _form(gate.cell)
+    matching = [cell for cell in cells if _form(cell.name) == form]
+    if not matching and "*" in gate.cell:
         # Only * is special: names may hold any other sign.
-        pattern = re.sub(r"([?\[])", r"[\1]", wanted)
-        chosen = [cell for cell in cells if fnmatchcase(_form(cell.name), pattern)]
-    if not chosen:
+        pattern = re.sub(r"([?\[])", r"[\1]", form)
+        matching = [cell for cell in cells if fnmatchcase(_form(cell.name), pattern)]
+    if not matching:
         names = nearest(gate.cell, {cell.name for cell in cells})
         raise ConfigError(Argument.FAIL_ON, f"{gate.text!r}: the run has no cell {gate.cell!r}; {names}")
-    return chosen
+    return matching
 
 
 def _form(cell: str) -> str:
@@ -308,8 +308,8 @@ def _checked(gate: _Gate, cell: GateCell) -> Check:
 
 def _evidence(values: Mapping[str, Any]) -> str:
     names = (_metric_of(values) if name == "accuracy" else name for name in EVIDENCE)
-    known = ((name, values.get(name)) for name in names)
-    numbers = [f"{name} {_shown(value)}" for name, value in known if value is not None and value == value]
+    numbers_of_cell = ((name, values.get(name)) for name in names)
+    numbers = [f"{name} {_shown(value)}" for name, value in numbers_of_cell if value is not None and value == value]
     return ", ".join([*numbers, *([RESTS_ON[values["basis"]]] if values.get("basis") in RESTS_ON else [])])
 
 
@@ -328,7 +328,7 @@ def junit(suite: str, checks: Sequence[Check], properties: Mapping[str, str]) ->
     """Returns a document with one test suite. A failed check is a failure, a skipped one is skipped; nothing else is
     claimed."""
     names = names_of([check.classifier for check in checks])
-    several = len(names) > 1
+    has_several = len(names) > 1
     outcomes = Counter(check.outcome for check in checks)
     totals = {
         "name": _text(suite),
@@ -343,7 +343,7 @@ def junit(suite: str, checks: Sequence[Check], properties: Mapping[str, str]) ->
     for name, value in properties.items():
         ET.SubElement(properties_element, "property", {"name": _text(name), "value": _text(value)})
     for check in checks:
-        name = f"{check.cell} ({names[check.classifier]})" if several else check.cell
+        name = f"{check.cell} ({names[check.classifier]})" if has_several else check.cell
         case = ET.SubElement(
             suite_element, "testcase", {"classname": _text(check.gate), "name": _text(name), "time": "0"}
         )

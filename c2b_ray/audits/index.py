@@ -51,13 +51,13 @@ def build(
         models.runner.check_paths(None, {images: "images"})
         with steps.step("load the encoder"):
             factory = models.encoder(encoder)
-            known = models.describe("encoder", encoder)
-            made_by = _made_by(images, known, encoder, wish)
+            description = models.describe("encoder", encoder)
+            made_by = _made_by(images, description, encoder, wish)
         listed = sizes(images)
         if (summary := pipeline.built(out, made_by, listed)) is not None:
             return summary
         with steps.step("embed images") as on_progress:
-            pipeline.embed_source(models.runner, rows, factory, made_by, out, on_progress, known.shape)
+            pipeline.embed_source(models.runner, rows, factory, made_by, out, on_progress, description.shape)
     with steps.step("build the index"):
         return pipeline.build(out, made_by, wish, listed, source.left_out.as_dict())
 
@@ -95,13 +95,13 @@ def import_folder(
 def search_one(index: str, caption: str, k: int) -> list[dict[str, Any]]:
     """Returns the k images nearest to a caption, nearest first: `rank`, `key`, `similarity` and the source's
     metadata."""
-    opened = catalog.index(index)
-    finder = CaptionSearch(catalog.encoder(opened.encoder), opened)
-    neighbours = opened.search(finder.encoder.encode_texts([caption]), k)
+    image_index = catalog.index(index)
+    finder = CaptionSearch(catalog.encoder(image_index.encoder), image_index)
+    neighbours = image_index.search(finder.encoder.encode_texts([caption]), k)
     ids = [int(i) for i in neighbours.ids[0] if i >= 0]
     hits = []
     for rank, (row, similarity) in enumerate(
-        zip(opened.metadata(ids).to_pylist(), neighbours.similarities[0], strict=False)
+        zip(image_index.metadata(ids).to_pylist(), neighbours.similarities[0], strict=False)
     ):
         metadata = json.loads(row.get("metadata") or "{}")
         hits.append({"rank": rank, "key": row["key"], "similarity": float(similarity), "metadata": metadata})
@@ -116,19 +116,19 @@ def search_many(index: str, captions: str, out: str, k: int, session: Session = 
     with session.backend(lambda: rows.total) as models:
         models.runner.check_paths(None, {index: "index", captions: "captions"})
         with steps.step("open the index"):
-            known = models.describe("index", index)
-            of_index, of_encoder = models.index(index), models.encoder(known.encoder)
-            made_by = {"captions": captions, "index": known.revision, "k": k}
+            description = models.describe("index", index)
+            of_index, of_encoder = models.index(index), models.encoder(description.encoder)
+            made_by = {"captions": captions, "index": description.revision, "k": k}
         with steps.step("search") as on_progress:
             finder = partial(search.finder_of, of_encoder, of_index)
             return search.search_captions(models.runner, rows, finder, made_by, out, on_progress)
 
 
-def _made_by(images: str, known: Description, encoder: str, wish: IndexWishes) -> dict[str, Any]:
+def _made_by(images: str, description: Description, encoder: str, wishes: IndexWishes) -> dict[str, Any]:
     made_by = {
         "images": images,
         "encoder": encoder,
-        "encoder_revision": known.revision,
-        "dimension": known.dimension,
+        "encoder_revision": description.revision,
+        "dimension": description.dimension,
     }
-    return made_by if wish == DEFAULT else {**made_by, "wish": asdict(wish)}
+    return made_by if wishes == DEFAULT else {**made_by, "wish": asdict(wishes)}

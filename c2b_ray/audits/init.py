@@ -85,10 +85,10 @@ def _captioned(answers: InitAnswers, kind: str) -> DraftedAudit:
     classes = list(answers.classes) or _all(labels)
     matching = match(classes, labels)
     if matching.unmatched:
-        one = matching.unmatched[0]
-        near = f"; the nearest: {', '.join(one.nearest)}" if one.nearest else ""
-        raise ConfigError("--classes", f"{one.target_class}: {one.why}{near}")
-    images, said = _images(answers.images, kind)
+        unmatched_class = matching.unmatched[0]
+        nearest_labels = f"; the nearest: {', '.join(unmatched_class.nearest)}" if unmatched_class.nearest else ""
+        raise ConfigError("--classes", f"{unmatched_class.target_class}: {unmatched_class.why}{nearest_labels}")
+    images, sentence = _images(answers.images, kind)
     fields: dict[str, Any] = {
         "task": answers.choices.task or f"Tell what a picture shows: {', '.join(classes)}.",
         "classes": classes,
@@ -97,9 +97,9 @@ def _captioned(answers: InitAnswers, kind: str) -> DraftedAudit:
         "images": images,
         "language_model": answers.choices.language_model,
     }
-    notes = {"classifier": model_notes(descriptions), "images": [said]}
+    notes = {"classifier": model_notes(descriptions), "images": [sentence]}
     warnings = (matching.assumed,) if matching.assumed else ()
-    return DraftedAudit(fields, notes, (said,), warnings)
+    return DraftedAudit(fields, notes, (sentence,), warnings)
 
 
 def _all(labels: Sequence[str]) -> list[str]:
@@ -113,11 +113,11 @@ def _images(images: str, kind: str) -> tuple[dict[str, Any], str]:
         check_spec("images.generator", "image_generator", images)
         return {"source": "generate", "generator": images}, "made from captions, in two stages"
     location = images if is_remote(images) else str(Path(images).expanduser().absolute())
-    about = parse_json(files.read_bytes(f"{location.rstrip('/')}/{INDEX_MANIFEST}"))
-    count = about.get("count") if isinstance(about, dict) else None
-    encoder = about.get("encoder") if isinstance(about, dict) else None
-    said = f"{location}: an index{f' of {count:,} images' if isinstance(count, int) else ''}, encoder {encoder}"
-    return {"source": "retrieve", "index": location}, said
+    manifest = parse_json(files.read_bytes(f"{location.rstrip('/')}/{INDEX_MANIFEST}"))
+    count = manifest.get("count") if isinstance(manifest, dict) else None
+    encoder = manifest.get("encoder") if isinstance(manifest, dict) else None
+    sentence = f"{location}: an index{f' of {count:,} images' if isinstance(count, int) else ''}, encoder {encoder}"
+    return {"source": "retrieve", "index": location}, sentence
 
 
 def look(spec: str) -> Description:

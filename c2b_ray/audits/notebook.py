@@ -46,8 +46,8 @@ def html(run: Run) -> str:
     summary = audit_of(run).summarise(run)
     first = "".join(f"<p><b>{_text(line)}</b></p>" for line in summary.first)
     images = run_images(run) if audit_of(run).images else None
-    findings = [one.sentence for one in images.findings[:3]] if images else []
-    listed = "".join(f"<li>{_text(one)}</li>" for one in findings)
+    findings = [sentence.sentence for sentence in images.findings[:3]] if images else []
+    listed = "".join(f"<li>{_text(sentence)}</li>" for sentence in findings)
     pictures = "" if images is None else _pictures(images, PICTURES)
     where = (
         f"<p><small>{kind}, report: {escape(visible(run.report))}; <code>run.show()</code> opens it here</small></p>"
@@ -94,8 +94,8 @@ class Failures:
 
     def _repr_html_(self) -> str:
         title = f"{_text(self.images.title)}: {words.plural(len(self), 'image')}"
-        more = f"<p>The first {IN_A_TABLE}.</p>" if len(self) > IN_A_TABLE else ""
-        return f"<div><p><b>{title}</b></p><div>{_pictures(self.images, IN_A_TABLE)}</div>{more}</div>"
+        limit_note = f"<p>The first {IN_A_TABLE}.</p>" if len(self) > IN_A_TABLE else ""
+        return f"<div><p><b>{title}</b></p><div>{_pictures(self.images, IN_A_TABLE)}</div>{limit_note}</div>"
 
 
 def failures(run: Run, classifier: str | None = None) -> Failures:
@@ -114,7 +114,7 @@ class Page:
         return f"<report: {words.count(len(self.content))} characters of HTML>"
 
     def _repr_html_(self) -> str:
-        # The page has its own policy, and the frame no origin: its script reaches nothing of the notebook.
+        # The page has its own policy, and the frame no origin: its script cannot reach the notebook.
         style = f"width:100%;height:{self.height}px;border:1px solid #8888"
         return (
             f'<iframe title="report" sandbox="allow-scripts" style="{style}" srcdoc="{escape(self.content)}"></iframe>'
@@ -130,7 +130,7 @@ def show(run: Run, height: int = 800) -> Page:
 
 def _pictures(images: RunImages, most: int) -> str:
     rows = list(islice(images.rows(), LOOKED_AT))
-    order = {tag: number for number, tag in reversed(list(enumerate(one.tag for one in images.findings)))}
+    order = {tag: number for number, tag in reversed(list(enumerate(finding.tag for finding in images.findings)))}
     rows.sort(key=lambda row: min((order[tag] for tag in row["tags"]), default=len(order)))  # of the strongest first
     return "".join(_cards(images, rows[:most]))
 
@@ -139,7 +139,7 @@ def _cards(images: RunImages, rows: Sequence[Row]) -> Iterator[str]:
     away = images.read([row["image_id"] for row in rows if row["bytes"] is None])
     for row in rows:
         source = thumbnail_or_nothing(row["bytes"] or away.get(row["image_id"]) or b"", LARGEST)
-        answers = [_answer(one) for one in row["predictions"]]
+        answers = [_answer(prediction) for prediction in row["predictions"]]
         says = "; ".join(answers) or (row["text"] or "")
         alt = ", ".join(filter(None, (row["truth"], says)))
         image = f'<img src="{source}" alt="{_text(alt)}" style="max-width:100%">' if source else "<i>no picture</i>"
@@ -153,8 +153,8 @@ def _cards(images: RunImages, rows: Sequence[Row]) -> Iterator[str]:
 
 def _answer(prediction: Mapping[str, Any]) -> str:
     sign = {True: "✗ ", False: "✓ ", None: ""}[prediction["failed"]]
-    sure = "" if prediction["confidence"] is None else f" {prediction['confidence']:.2f}"
-    return f"{sign}{prediction['label']}{sure}"
+    confidence_text = "" if prediction["confidence"] is None else f" {prediction['confidence']:.2f}"
+    return f"{sign}{prediction['label']}{confidence_text}"
 
 
 def _text(text: str) -> str:

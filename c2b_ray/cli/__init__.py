@@ -84,7 +84,7 @@ def main() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # at lower levels gRPC logs every process that starts
     # A thread of Ray Data or Serve that calls Ray after its shutdown would start another cluster.
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
-    before = {number: signal.signal(number, _first) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, _first) for number in (signal.SIGINT, signal.SIGTERM)}
     unraisable, sys.unraisablehook = sys.unraisablehook, _unraisable
     _received.clear()
     try:
@@ -101,7 +101,7 @@ def main() -> None:
         _end(128 + _received[0])
     finally:
         sys.unraisablehook = unraisable
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
         # The work is finished: a signal while Python shuts down would only print a traceback.
         atexit.register(_deaf)
@@ -110,21 +110,21 @@ def main() -> None:
 def _first(number: int, frame: FrameType | None) -> None:
     """Ends the work by an exception, so that open resources are closed; a second signal ends the process at once."""
     _received.append(number)
-    for again in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(again, _second)
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, _second)
     if number == signal.SIGTERM:
         raise SystemExit(STOPPED)
     raise _Interrupt
 
 
 def _unraisable(ignored: sys.UnraisableHookArgs) -> None:
-    """Sends a signal again that came in a finalizer or a callback, from which Python lets no exception out."""
+    """Repeats a signal that arrived in a finalizer or a callback, because Python drops exceptions raised there."""
     if not _received or not isinstance(ignored.exc_value, (_Interrupt, SystemExit)):
         sys.__unraisablehook__(ignored)
         return
     number = _received.pop()
-    for again in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(again, _first)
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, _first)
     threading.Timer(0.01, os.kill, (os.getpid(), number)).start()  # once the callback has returned
 
 

@@ -1,6 +1,6 @@
-"""The command of an audit, from its declaration: `c2b NAME FILE.yaml`, alike for every audit of any package."""
+"""Makes the command of an audit, `c2b NAME FILE.yaml`, from its declaration; every audit of any package gets one."""
 
-# Without `from __future__ import annotations`: the options of each command are made of its audit's own texts.
+# Without `from __future__ import annotations`: the options of each command are built from its audit's texts.
 
 import inspect
 from collections.abc import Callable
@@ -61,9 +61,12 @@ def command_of(audit: Audit) -> Callable[..., None]:
 def add_of_other_packages(app: typer.Typer) -> None:
     """Adds the commands of audits that other packages declare. One that cannot be loaded has a command that says why;
     none takes the name of another command."""
-    taken = {*(str(one.name) for one in app.registered_commands), *(str(one.name) for one in app.registered_groups)}
+    used_names = {
+        *(str(entry.name) for entry in app.registered_commands),
+        *(str(entry.name) for entry in app.registered_groups),
+    }
     for name in names_of_other_packages():
-        if name in taken:
+        if name in used_names:
             show.note(f"warning: c2b {name} is a command of c2b-ray, so the audit of this name has none; rename it")
         else:
             app.command(name, rich_help_panel="Audit")(_loaded(name))
@@ -88,14 +91,17 @@ def _word(audit: Audit) -> str:
 
 def _signature(run: Callable[..., None], audit: Audit) -> inspect.Signature:
     """Returns the parameters of the command: without those that its audit has no use for, and with its own options."""
-    own = [
+    own_parameters = [
         inspect.Parameter(
-            one.name, inspect.Parameter.KEYWORD_ONLY, default=None,
-            annotation=Annotated[str | None, typer.Option(metavar=one.metavar, help=one.help)],
+            option.name, inspect.Parameter.KEYWORD_ONLY, default=None,
+            annotation=Annotated[str | None, typer.Option(metavar=option.metavar, help=option.help)],
         )
-        for one in audit.options
+        for option in audit.options
     ]  # fmt: skip
     has = {"options": False, "estimate": audit.has_estimate, "yes": audit.estimates_first}
     return inspect.Signature(
-        [*(one for name, one in inspect.signature(run).parameters.items() if has.get(name, True)), *own]
+        [
+            *(parameter for name, parameter in inspect.signature(run).parameters.items() if has.get(name, True)),
+            *own_parameters,
+        ]
     )

@@ -51,12 +51,12 @@ def _print(checked: CheckResult) -> None:
         show.line("")
     if any(model.answers for model in checked.models):
         show.line(f"The pictures are {checked.pictures}.")
-    for remark in checked.left_out:
-        show.line(f"left out: {remark}")
-    known = [answer.right for model in checked.models for answer in model.answers if answer.right is not None]
-    if known and not any(known):
+    for note in checked.left_out:
+        show.line(f"left out: {note}")
+    rights = [answer.right for model in checked.models for answer in model.answers if answer.right is not None]
+    if rights and not any(rights):
         show.line(
-            f"None of {len(known)} answers is right. If that surprises you, look at the label names and the "
+            f"None of {len(rights)} answers is right. If that surprises you, look at the label names and the "
             "normalisation above before the run."
         )
 
@@ -64,13 +64,13 @@ def _print(checked: CheckResult) -> None:
 def _lines(model: CheckedModel) -> list[str]:
     lines = [f"revision: {model.revision}"]
     if model.labels:
-        more = f" … {model.labels[-1]}" if len(model.labels) > MOST_LABELS else ""
-        lines.append(f"{len(model.labels):,} labels: {', '.join(model.labels[:MOST_LABELS])}{more}")
+        last_label = f" … {model.labels[-1]}" if len(model.labels) > MOST_LABELS else ""
+        lines.append(f"{len(model.labels):,} labels: {', '.join(model.labels[:MOST_LABELS])}{last_label}")
     return [*lines, *map(fact_line, model.facts), *map(_answer_text, model.answers)]
 
 
 def _answer_text(answer: Answer) -> str:
     top = ", ".join(f"{label} {probability:.0%}" for label, probability in answer.top)
-    what = f"{answer.picture} ({answer.of_class})" if answer.of_class else answer.picture
-    mark = {True: "right: ", False: "wrong: ", None: ""}[answer.right]
-    return f"{what} → {mark}{top}"
+    subject = f"{answer.picture} ({answer.of_class})" if answer.of_class else answer.picture
+    verdict = {True: "right: ", False: "wrong: ", None: ""}[answer.right]
+    return f"{subject} → {verdict}{top}"

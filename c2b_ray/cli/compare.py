@@ -131,17 +131,17 @@ def _print(comparison: Comparison, page: str | None) -> None:
 def _print_checks(checks: Sequence[Check]) -> None:
     """Prints a line per gate, and below it the cells that fail it."""
     console = show.out()
-    several = len({check.classifier for check in checks}) > 1
+    has_several = len({check.classifier for check in checks}) > 1
     for gate_text in dict.fromkeys(check.gate for check in checks):
         of_gate = [check for check in checks if check.gate == gate_text]
-        of = Counter(check.outcome for check in of_gate)
-        word = "[bold red]failed[/]" if of["failed"] else "[green]passed[/]"
-        unknown = f", {words.count(of['skipped'])} unknown" if of["skipped"] else ""
-        cells = f"{words.count(of['failed'])} of {words.plural(len(of_gate), 'cell')}"
+        counts = Counter(check.outcome for check in of_gate)
+        word = "[bold red]failed[/]" if counts["failed"] else "[green]passed[/]"
+        unknown = f", {words.count(counts['skipped'])} unknown" if counts["skipped"] else ""
+        cells = f"{words.count(counts['failed'])} of {words.plural(len(of_gate), 'cell')}"
         console.print(f"{word} {escape(gate_text)}: {cells}{unknown}", soft_wrap=True)
         failing = [check for check in of_gate if check.outcome == "failed"]
         for check in failing[:MOST_ROWS]:
-            whose = f" ({check.classifier})" if several else ""
-            console.print(f"  {escape(check.cell + whose)}: {escape(check.message)}", soft_wrap=True)
+            suffix = f" ({check.classifier})" if has_several else ""
+            console.print(f"  {escape(check.cell + suffix)}: {escape(check.message)}", soft_wrap=True)
         if len(failing) > MOST_ROWS:
             console.print(f"  and {words.count(len(failing) - MOST_ROWS)} more")

@@ -67,9 +67,9 @@ def build(
 
 
 def _tell(built: BuildResult) -> None:
-    dropped = ", ".join(f"{words.count(count)} {reason}" for reason, count in built.drops.items()) or "none"
-    kept = f"{words.count(built.rows)} of {words.plural(built.draws, 'image')}"
-    show.line(f"{kept} in {words.plural(built.shards, 'shard')} at {built.out}; dropped: {dropped}")
+    drops = ", ".join(f"{words.count(count)} {reason}" for reason, count in built.drops.items()) or "none"
+    images = f"{words.count(built.rows)} of {words.plural(built.draws, 'image')}"
+    show.line(f"{images} in {words.plural(built.shards, 'shard')} at {built.out}; dropped: {drops}")
     for name, count in built.without_value.items():
         show.line(f"left out of the table, without {name}: {words.plural(count, 'row')}")
     if built.repeated["tasks"]:
@@ -152,7 +152,7 @@ BY_IMAGE_ID = (
 
 
 def _tell_evaluation(result: Evaluated, out: str) -> None:
-    tables = {one.name for one in result.contestants if one.spec.startswith("table:")}
+    tables = {contestant.name for contestant in result.contestants if contestant.spec.startswith("table:")}
     for row in result.rates.to_pylist():
         if row["of"] in ("dataset", "reference"):
             show.line(_rate(row, out))
@@ -259,8 +259,8 @@ def harden(
     from c2b_ray.audits.dataset.harden import harden as run_harden
     from c2b_ray.audits.dataset.harden_images import CleanImages as CleanImages
 
-    chosen = (mode, seeds, share, split, 0.2, without, steps, batch, rate, crop, label_map)
-    options = Hardening(*cast(Any, chosen))
+    values = (mode, seeds, share, split, 0.2, without, steps, batch, rate, crop, label_map)
+    options = Hardening(*cast(Any, values))
     with progress.shown() as bar:
         data = None if clean is None else CleanImages(clean, clean_test)
         result = run_harden(dataset, out, classifier, data, options, session(via, placement, bar))

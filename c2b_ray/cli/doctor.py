@@ -91,9 +91,9 @@ def init(
         language_model = _asked("Language model, such as openai:http://host/v1#model", "--language-model", yes)
     if kind != command.LABELLED and classes is None and not yes:
         classes = _or_nothing("Classes, commas between (empty: all labels)")
-    named = [name.strip() for name in (classes or "").split(",") if name.strip()]
+    class_names = [name.strip() for name in (classes or "").split(",") if name.strip()]
     choices = Choices(task, image_column, class_column, root, language_model)
-    draft = command.draft(command.InitAnswers(images, specs, choices, named))
+    draft = command.draft(command.InitAnswers(images, specs, choices, class_names))
     for text in draft.said:
         show.note(text)
     for text in draft.warnings:
@@ -113,5 +113,5 @@ def _or_nothing(question: str) -> str:
 
 
 def _tell(spec: str, labels: tuple[str, ...]) -> None:
-    more = " …" if len(labels) > MOST_LABELS else ""
-    show.note(f"{spec}: {len(labels):,} labels: {', '.join(labels[:MOST_LABELS])}{more}")
+    suffix = " …" if len(labels) > MOST_LABELS else ""
+    show.note(f"{spec}: {len(labels):,} labels: {', '.join(labels[:MOST_LABELS])}{suffix}")

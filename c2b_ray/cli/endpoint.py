@@ -139,8 +139,8 @@ def migrate(
     from c2b_ray.endpoint.ledger import migrations
     from c2b_ray.endpoint.ledger.database import Database
 
-    before, after = migrations.migrate(Database(_settings(config).database_url), to, discard=discard)
-    show.line(f"the database was at revision {before} and is now at {after}")
+    old_revision, new_revision = migrations.migrate(Database(_settings(config).database_url), to, discard=discard)
+    show.line(f"the database was at revision {old_revision} and is now at {new_revision}")
 
 
 def _refuse_without_isolation() -> None:
@@ -172,16 +172,16 @@ def _current(settings: EndpointConfig, wait: bool = True) -> Database:
     from c2b_ray.endpoint.ledger import migrations
     from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 
-    db, down = Database(settings.database_url), False
+    db, is_down = Database(settings.database_url), False
     while True:
         try:
             migrations.require_current(db)
         except DatabaseDownError as error:
             if not wait:
                 raise
-            if not down:
+            if not is_down:
                 logging.getLogger(__name__).warning("%s; the start waits for it", error)
-            down = True
+            is_down = True
             time.sleep(START_AGAIN_S)
         else:
             return db
@@ -199,13 +199,13 @@ def _listening(settings: EndpointConfig) -> Iterator[list[socket.socket]]:
             kind = socket.SOCK_STREAM
             for family, _, _, _, address in socket.getaddrinfo(settings.host, settings.port, type=kind):
                 try:
-                    one = socket.create_server((str(address[0]), settings.port), family=family)
+                    listener = socket.create_server((str(address[0]), settings.port), family=family)
                 except OSError as error:
                     # `localhost` may name an address of IPv6 on a machine that has none
                     if not (sockets and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)):
                         raise
                 else:
-                    sockets.append(opened.enter_context(one))
+                    sockets.append(opened.enter_context(listener))
         except OSError as error:
             reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
             raise ConfigError(

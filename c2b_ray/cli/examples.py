@@ -93,23 +93,23 @@ def add_to(app: typer.Typer) -> None:
     for words, command in _commands(app):
         arguments = EXAMPLES.get(" ".join(words))
         if arguments is not None:
-            shown = [word for word in words if word != "run"]
-            command.epilog = f"Example: c2b {' '.join(shown)} {arguments}"
+            command_words = [word for word in words if word != "run"]
+            command.epilog = f"Example: c2b {' '.join(command_words)} {arguments}"
     panel_of = {name: panel for panel, names in PANELS.items() for name in names}
     for command in app.registered_commands:
         command.rich_help_panel = panel_of.get(str(command.name), command.rich_help_panel)
     for group in app.registered_groups:
         group.rich_help_panel = panel_of.get(str(group.name))
     # In a panel, commands are listed in the order in which they were added.
-    places = {name: place for place, name in enumerate(panel_of)}
-    app.registered_commands.sort(key=lambda one: places.get(str(one.name), len(places)))
-    app.registered_groups.sort(key=lambda one: places.get(str(one.name), len(places)))
+    places = {name: position for position, name in enumerate(panel_of)}
+    app.registered_commands.sort(key=lambda entry: places.get(str(entry.name), len(places)))
+    app.registered_groups.sort(key=lambda entry: places.get(str(entry.name), len(places)))
 
 
-def _commands(app: typer.Typer, above: Sequence[str] = ()) -> Iterator[tuple[list[str], typer.models.CommandInfo]]:
+def _commands(app: typer.Typer, prefix: Sequence[str] = ()) -> Iterator[tuple[list[str], typer.models.CommandInfo]]:
     for command in app.registered_commands:
         name = command.name or (command.callback.__name__.replace("_", "-") if command.callback else "")
-        yield [*above, name], command
+        yield [*prefix, name], command
     for group in app.registered_groups:
         if group.typer_instance is not None:
-            yield from _commands(group.typer_instance, [*above, str(group.name)])
+            yield from _commands(group.typer_instance, [*prefix, str(group.name)])

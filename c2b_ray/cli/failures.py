@@ -32,12 +32,12 @@ def ask(
     from c2b_ray.audits.failures.report.transfers import BEFORE, answer_lines
 
     with progress.shown() as bar:
-        answered = ask_run(directory, sentence, draws, target, via, bar)
-    rows = [row for row in answered.rows.to_pylist() if row["stage"] == "confirmation"]
+        answer = ask_run(directory, sentence, draws, target, via, bar)
+    rows = [row for row in answer.rows.to_pylist() if row["stage"] == "confirmation"]
     if as_json:
         show.print_json(rows)
         return
-    if not answered.is_new:
+    if not answer.is_new:
         show.line(BEFORE)
     for text in answer_lines(rows):
         show.line(text)

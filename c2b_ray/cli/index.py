@@ -106,9 +106,9 @@ def search(
     if as_json:
         show.print_json({"out": out, **asdict(result)})
     else:
-        before = f", {words.count(result.resumed)} from before" if result.resumed else ""
+        resumed_note = f", {words.count(result.resumed)} from before" if result.resumed else ""
         bad = f", {words.count(result.errors)} without an answer" if result.errors else ""
-        show.line(f"{words.plural(result.rows, 'caption')} answered in {out}{before}{bad}")
+        show.line(f"{words.plural(result.rows, 'caption')} answered in {out}{resumed_note}{bad}")
 
 
 def _wish(kind: str | None, memory: str, shards: int | None) -> Any:
@@ -122,8 +122,8 @@ def _tell(summary: dict[str, Any], errors: str, as_json: bool) -> None:
         show.print_json(summary)
         return
     bad = f", {words.count(summary['errors'])} could not be used ({errors})" if summary["errors"] else ""
-    left = f"; left out: {said(summary['left_out'])}" if summary.get("left_out") else ""
-    show.line(f"{words.plural(summary['images'], 'image')} indexed in {summary['index']}{bad}{left}")
+    omitted_note = f"; left out: {said(summary['left_out'])}" if summary.get("left_out") else ""
+    show.line(f"{words.plural(summary['images'], 'image')} indexed in {summary['index']}{bad}{omitted_note}")
 
 
 def _print_hits(hits: list[dict[str, Any]], as_json: bool) -> None:

@@ -38,16 +38,16 @@ def create(
     """Create a key and print it; it cannot be shown again, since the ledger keeps only its hash."""
     from c2b_ray.endpoint.ledger import keys, tenants
 
-    lasts = None if expires is None else seconds("expires", expires)
-    wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
+    lifetime = None if expires is None else seconds("expires", expires)
+    scope_names = [scope.strip() for scope in scopes.split(",") if scope.strip()]
     tenants.check_name(tenant)
-    keys.check(name, wanted, lasts)
+    keys.check(name, scope_names, lifetime)
     db = opened(config, create=True)
-    whose = tenants.by_name(db, tenant)
-    if whose is None:
-        whose = tenants.create(db, tenant)
+    owner = tenants.by_name(db, tenant)
+    if owner is None:
+        owner = tenants.create(db, tenant)
         print(f"created the tenant {tenant}", file=sys.stderr)
-    _print_new(keys.create(db, whose.id, name, wanted, lasts), as_json)
+    _print_new(keys.create(db, owner.id, name, scope_names, lifetime), as_json)
 
 
 @app.command("list")
@@ -60,7 +60,7 @@ def list_(
     from c2b_ray.endpoint.ledger import keys, tenants
 
     db = opened(config)
-    names = {whose.id: whose.name for whose in tenants.every(db)}
+    names = {owner.id: owner.name for owner in tenants.every(db)}
     if tenant is not None and tenant not in names.values():
         raise ConfigError("tenant", f"there is no tenant {tenant[:100]!r}")
     rows = [(names[key.tenant_id], key) for key in keys.listed(db, None)]
@@ -88,9 +88,9 @@ def revoke(key: Ref, config: Config = None) -> None:
     db = opened(config)
     existing = _existing(db, key)
     if sys.stdin.isatty():
-        used = f"last used {moment(existing.last_used)} UTC" if existing.last_used is not None else "never used"
+        last_use = f"last used {moment(existing.last_used)} UTC" if existing.last_used is not None else "never used"
         typer.confirm(
-            f"Revoke {existing.id}, named {visible(existing.name)}, {used}? No one can use it again", abort=True
+            f"Revoke {existing.id}, named {visible(existing.name)}, {last_use}? No one can use it again", abort=True
         )
     revoked = keys.revoke(db, None, existing.id)
     assert revoked is not None
@@ -107,9 +107,9 @@ def rotate(
     """Replace a key by a new one and print it; it cannot be shown again. The old key works a while longer."""
     from c2b_ray.endpoint.ledger import keys
 
-    lasts = seconds("grace", grace)
+    grace_s = seconds("grace", grace)
     db = opened(config)
-    new = keys.rotate(db, None, _existing(db, key).id, lasts)
+    new = keys.rotate(db, None, _existing(db, key).id, grace_s)
     assert new is not None
     _print_new(new, as_json)
 

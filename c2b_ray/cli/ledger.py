@@ -38,7 +38,8 @@ _PERIOD = re.compile(rf"(\d{{1,9}})([{''.join(_UNITS)}])")
 def opened(config: str | None, *, create: bool = False) -> Database:
     """Opens the endpoint's ledger, which must be at this version's revision; `create`: creates missing tables.
 
-    ConfigError for a missing database file, or a word where one is created: in a wrong folder, no endpoint knows it.
+    Raises ConfigError for a missing database file. Where it creates one, it says so: in a wrong folder no endpoint
+    would use it.
     """
     from c2b_ray.config.endpoint import read_endpoint
     from c2b_ray.endpoint.ledger import migrations
@@ -68,9 +69,9 @@ def seconds(field: str, text: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
-def moment(at: float | None) -> str:
+def moment(timestamp: float | None) -> str:
     """Formats a time in UTC, to the second; "" for None."""
-    return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return "" if timestamp is None else datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 # `c2b backup` and `c2b restore`: copy a shared endpoint's ledger, and its storage if wanted, to a folder and back.
@@ -140,14 +141,14 @@ def verify(
     """
     from c2b_ray.endpoint.ledger import audit_log
 
-    kept = None if head is None else _head(head)
+    known_head = None if head is None else _head(head)
     db = opened(config)
     end = audit_log.head(db)
-    broken = audit_log.verify(db, kept)
+    broken = audit_log.verify(db, known_head)
     if broken is not None:
         show.line(f"broken at entry {broken.seq}: {broken.reason}")
         raise typer.Exit(1)
-    contains = "" if kept is None else f"; it contains {kept.seq}:{kept.hash[:12]}…"
+    contains = "" if known_head is None else f"; it contains {known_head.seq}:{known_head.hash[:12]}…"
     entries = words.plural(end.seq, "entry", "entries")
     show.line(f"the chain of {entries} is intact{contains}")
     show.line(f"keep this head elsewhere: {end.seq}:{end.hash}")
@@ -180,8 +181,8 @@ def show_(
     for column in ("entry", "at (UTC)", "who", "what", "of tenant", "to", "more"):
         table.add_column(column, overflow="fold")
     for entry in entries:
-        who = (entry.actor, entry.action, entry.tenant_id or "", entry.subject or "", entry.data)
-        table.add_row(str(entry.seq), moment(entry.at), *map(escape, who))
+        cells = (entry.actor, entry.action, entry.tenant_id or "", entry.subject or "", entry.data)
+        table.add_row(str(entry.seq), moment(entry.at), *map(escape, cells))
     show.out().print(table)
     if len(entries) < total:
         show.line(f"the latest {words.count(len(entries))} of {words.plural(total, 'entry', 'entries')}; --limit N")

@@ -25,28 +25,28 @@ def models(
     from c2b_ray.models.catalog import schemes
     from c2b_ray.world.zoo import names
 
-    known = schemes()
+    schemes_of_role = schemes()
     if scheme is not None:
-        _scheme(scheme.partition(":")[0], known, as_json)
+        _scheme(scheme.partition(":")[0], schemes_of_role, as_json)
         return
     world = [f"world:{name}" for name in names()]
     if as_json:
-        show.print_json({"schemes": known, "world": world})
+        show.print_json({"schemes": schemes_of_role, "world": world})
         return
-    width = max(map(len, known)) + 2
-    for role, names_of_role in known.items():
+    width = max(map(len, schemes_of_role)) + 2
+    for role, names_of_role in schemes_of_role.items():
         print(f"{role:<{width}}{', '.join(f'{name}:…' for name in names_of_role)}")
     print("\n".join(["", "the embedded world:", *(f"  {name}" for name in world)]))
     print("\nc2b models SCHEME, such as c2b models onnx, says what is read from where.")
 
 
-def _scheme(scheme: str, known: dict[str, list[str]], as_json: bool) -> None:
+def _scheme(scheme: str, schemes_of_role: dict[str, list[str]], as_json: bool) -> None:
     from c2b_ray.models.spec_tables import TABLES
 
-    roles = [role for role, names in known.items() if scheme in names]
+    roles = [role for role, names in schemes_of_role.items() if scheme in names]
     if not roles:
-        every = {name for names in known.values() for name in names}
-        raise ConfigError("SCHEME", f"no role has the scheme {scheme!r}; {nearest(scheme, every)}")
+        all_schemes = {name for names in schemes_of_role.values() for name in names}
+        raise ConfigError("SCHEME", f"no role has the scheme {scheme!r}; {nearest(scheme, all_schemes)}")
     tables = {role: TABLES.get((role, scheme)) for role in roles}
     if as_json:
         show.print_json({role: None if table is None else asdict(table) for role, table in tables.items()})

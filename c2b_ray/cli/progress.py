@@ -177,9 +177,9 @@ class Lines:
     ) -> Literal[False]:
         self._ended.set()
         self._clock.join()
-        for step, again in self._steps.items():
-            if not again.is_said:
-                _say(f"{named(Event(step, 'end'))}: done {words.count(again.times)} times in {again.seconds:.1f} s")
+        for step, repeats in self._steps.items():
+            if not repeats.is_said:
+                _say(f"{named(Event(step, 'end'))}: done {words.count(repeats.times)} times in {repeats.seconds:.1f} s")
         return False
 
     def __call__(self, event: Event) -> None:

@@ -196,13 +196,13 @@ def upload(
     as_json: Json = False,
 ) -> None:
     """Upload a file and print the spec that names it in a config."""
-    known = kind or _kind_of(file)
+    upload_kind = kind or _kind_of(file)
     with connected() as endpoint, sending() as told:
-        kept = endpoint.upload(file, known, name, told)
+        stored = endpoint.upload(file, upload_kind, name, told)
     if as_json:
-        show.print_json(kept)
+        show.print_json(stored)
     else:
-        show.line(str(kept["spec"]))
+        show.line(str(stored["spec"]))
 
 
 _KIND_OF_SUFFIX = {
@@ -230,16 +230,16 @@ def _kind_of(file: str) -> str:
 
 
 def _submit(
-    kind: str, config: str | dict[str, Any], naming: tuple[str | None, str | None], how: tuple[bool, bool, bool]
+    kind: str, config: str | dict[str, Any], naming: tuple[str | None, str | None], flags: tuple[bool, bool, bool]
 ) -> None:
-    (name, once), (waits, dry_run, as_json) = naming, how
+    (name, idempotency_key), (waits, dry_run, as_json) = naming, flags
     with connected() as endpoint:
         with sending() as told:
             fields = endpoint.upload_files(kind, config, told, show.note)
         if dry_run:
             show.print_json(endpoint.check(kind, fields))
             return
-        job = endpoint.submit(kind, fields, name, once)
+        job = endpoint.submit(kind, fields, name, idempotency_key)
         if not waits:
             _show(job, as_json)
             return
@@ -259,8 +259,8 @@ def _show(job: Mapping[str, Any], as_json: bool) -> None:
         return
     show.line(_line(job))
     if failure := job.get("failure"):
-        where = f"{failure['field']}: " if failure.get("field") else ""
-        show.line(f"{failure.get('title', 'failed')}: {where}{failure.get('detail', '')}")
+        prefix = f"{failure['field']}: " if failure.get("field") else ""
+        show.line(f"{failure.get('title', 'failed')}: {prefix}{failure.get('detail', '')}")
 
 
 def _line(job: Mapping[str, Any]) -> str:

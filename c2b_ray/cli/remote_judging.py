@@ -97,9 +97,9 @@ def compare(
         if junit_file:
             files.write_under(junit_file, endpoint.compare(a, b, "application/xml", **options).content)
     if not as_json:
-        counted = ", ".join(f"{words.count(count)} {change}" for change, count in result["changes"].items())
+        summary = ", ".join(f"{words.count(count)} {change}" for change, count in result["changes"].items())
         show.line(f"A: {result['classifier_a']}  B: {result['classifier_b']}")
-        show.line(counted)
+        show.line(summary)
         if out:
             show.line(f"comparison: {out}")
     _tell(result, as_json)

@@ -72,27 +72,27 @@ def estimate(estimated: Summary | Sequence[Any], as_json: bool, of: str = "audit
         out().print(cost_table(estimated, of))
 
 
-def summary(shown: Summary, as_json: bool) -> None:
+def summary(content: Summary, as_json: bool) -> None:
     """Prints a run's summary on standard output, as a table and lines or as one JSON object."""
     if as_json:
-        print_json(shown.to_json)
+        print_json(content.to_json)
         return
-    for text in shown.first:
+    for text in content.first:
         out().print(text, style="red", soft_wrap=True, markup=False, highlight=False)
-    if shown.rows:
-        out().print(summary_table(shown))
-    for text in shown.lines:
+    if content.rows:
+        out().print(summary_table(content))
+    for text in content.lines:
         line(text)
-    if shown.report:
-        line(f"report: {shown.report}")
+    if content.report:
+        line(f"report: {content.report}")
 
 
-def summary_table(shown: Summary) -> Table:
-    table = Table(title=shown.title, title_justify="left")
-    for column in shown.columns:
+def summary_table(content: Summary) -> Table:
+    table = Table(title=content.title, title_justify="left")
+    for column in content.columns:
         table.add_column(column.name, justify="right" if column.number else "left", overflow="fold")
-    for row, mark in zip(shown.rows, shown.marks, strict=True):
-        table.add_row(*map(escape, row), style=MARK_STYLES.get(mark))
+    for row, style_name in zip(content.rows, content.marks, strict=True):
+        table.add_row(*map(escape, row), style=MARK_STYLES.get(style_name))
     return table
 
 
@@ -184,8 +184,8 @@ def export(
     if form in FORMATS:
         if out is None:
             raise ConfigError("--out", f"{form} is a folder of images, which needs a name")
-        counted = export_images(run, form, out, classifier)
-        line(f"{words.plural(counted.images, 'image')}, {words.count(counted.copied)} of them copied: {out}")
+        exported = export_images(run, form, out, classifier)
+        line(f"{words.plural(exported.images, 'image')}, {words.count(exported.copied)} of them copied: {out}")
         return
     if form == "parquet" and out is None:
         raise ConfigError("--out", "a Parquet file needs a name")
@@ -219,14 +219,14 @@ def ask(
     from c2b_ray.audits.ask import ask as run_ask
 
     result = run_ask(run, sentence, n, classifier, target_class, index)
-    kept = result.keep() if keep else None
+    saved_path = result.keep() if keep else None
     if html:
         result.write_page(html)
     if as_json:
-        print_json({**result.to_json(), "page": html, "kept": kept})
+        print_json({**result.to_json(), "page": html, "kept": saved_path})
         return
     _print(result)
-    for name, path in (("page", html), ("kept", kept)):
+    for name, path in (("page", html), ("kept", saved_path)):
         if path:
             line(f"{name}: {path}")
 
@@ -266,11 +266,11 @@ def runs(
     from c2b_ray.audits.runs import write_index
     from c2b_ray.storage.run_list import list_runs
 
-    listed = write_index(folder, html) if html else list_runs(folder)
+    run_list = write_index(folder, html) if html else list_runs(folder)
     if as_json:
-        print_json({"folder": folder, "page": html, "runs": [_for_programs(run) for run in listed]})
+        print_json({"folder": folder, "page": html, "runs": [_for_programs(run) for run in run_list]})
         return
-    _print_list(listed)
+    _print_list(run_list)
     if html:
         line(f"page: {html}")
 
@@ -279,18 +279,18 @@ def _for_programs(run: ListedRun) -> dict[str, object]:
     return {**asdict(run), "problem": without_credentials(run.problem)}
 
 
-def _print_list(listed: Sequence[ListedRun]) -> None:
-    if not listed:
+def _print_list(run_list: Sequence[ListedRun]) -> None:
+    if not run_list:
         line("no run here; c2b audit audit.yaml --out runs/NAME makes one")
         return
-    table = Table(title=words.plural(len(listed), "run"), title_justify="left")
+    table = Table(title=words.plural(len(run_list), "run"), title_justify="left")
     for name in ("run", "date", "kind", "state", "of", "result"):
         table.add_column(name, overflow="fold", no_wrap=name == "date")
-    for run in listed[:MOST_ROWS]:
-        of = ", ".join(dict.fromkeys(run.classifiers.values()))
+    for run in run_list[:MOST_ROWS]:
+        classifiers = ", ".join(dict.fromkeys(run.classifiers.values()))
         result = ". ".join(filter(None, (run.headline, run.problem)))
-        cells = (run.name, run.date[:10], run.kind, run.state, of, result)
+        cells = (run.name, run.date[:10], run.kind, run.state, classifiers, result)
         table.add_row(*map(escape, cells), style=STYLES.get(run.state))
     out().print(table)
-    if len(listed) > MOST_ROWS:
-        line(f"and {words.count(len(listed) - MOST_ROWS)} older ones, which --json and --html list")
+    if len(run_list) > MOST_ROWS:
+        line(f"and {words.count(len(run_list) - MOST_ROWS)} older ones, which --json and --html list")

@@ -55,13 +55,13 @@ def set_(
     changes = dict(map(_change, quota or []))
     tenants.check_name(tenant)
     db = opened(config, create=True)
-    known = tenants.by_name(db, tenant)
-    quotas = {**(known.quotas if known else {}), **changes}
+    tenant_row = tenants.by_name(db, tenant)
+    quotas = {**(tenant_row.quotas if tenant_row else {}), **changes}
     quotas = {name: value for name, value in quotas.items() if value is not None}
-    if known is None:
+    if tenant_row is None:
         now = tenants.create(db, tenant, weight=1.0 if weight is None else weight, quotas=quotas)
     else:
-        changed = tenants.change(db, known.id, weight=weight, quotas=quotas if changes else None)
+        changed = tenants.change(db, tenant_row.id, weight=weight, quotas=quotas if changes else None)
         assert changed is not None
         now = changed
     if as_json:
@@ -73,8 +73,8 @@ def set_(
 
 def _change(text: str) -> tuple[str, Any]:
     """Parses FIELD=VALUE, the value as YAML, which may be a number or a mapping; None restores the default."""
-    name, mark, value = text.partition("=")
-    if not mark or not name:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
         raise ConfigError("quota", f"{text[:100]!r} is not FIELD=VALUE, such as concurrent_jobs=5")
     try:
         return name, yaml.safe_load(value)

@@ -32,7 +32,7 @@ def trackers(to: Sequence[str] | None) -> list[Tracker]:
         return []
     from c2b_ray.audits.tracking import tracker
 
-    return [tracker(one) for one in to]
+    return [tracker(name) for name in to]
 
 
 def log_run(run: Run, to: Sequence[Tracker], checks: Sequence[Check] = ()) -> None:
@@ -41,8 +41,8 @@ def log_run(run: Run, to: Sequence[Tracker], checks: Sequence[Check] = ()) -> No
         return
     from c2b_ray.audits.tracking import log
 
-    for one in to:
+    for target in to:
         try:
-            show.note(f"logged: {log(run, one, checks)}")
+            show.note(f"logged: {log(run, target, checks)}")
         except ServiceError as error:
             raise ServiceError(f"{error}; the run is whole: c2b report {run.path} --log … logs it again") from error

@@ -57,9 +57,9 @@ def classifier(
         from c2b_ray.world.training.latent import classifiers, family
     plant = classifiers.Plant(of, target, biased, skew, seed, label_noise)
     directory = out / family.plant_name(plant)
-    about = classifiers.make(plant, directory)
+    card = classifiers.make(plant, directory)
     print(f"timm:local-dir:{directory}")
-    print(json.dumps(about["truth"], indent=1))
+    print(json.dumps(card["truth"], indent=1))
 
 
 @app.command("labels")
@@ -85,10 +85,10 @@ def label_latents(
     with progress.shown() as bar:
         for text in generators:
             name, equals, spec = text.partition("=")
-            named = bool(equals) and ":" not in name
-            model = catalog.latent_generator(spec if named else text)
-            key = name if named else text
-            with Steps(bar).counting(f"label latents of {key}", n, "latents") as tell:
-                labelled[key] = latent_labels.label(model, names_sides, n, seed, tell)
+            is_keyed = bool(equals) and ":" not in name
+            model = catalog.latent_generator(spec if is_keyed else text)
+            key = name if is_keyed else text
+            with Steps(bar).counting(f"label latents of {key}", n, "latents") as count_step:
+                labelled[key] = latent_labels.label(model, names_sides, n, seed, count_step)
     latent_labels.write_labelled(labelled, out)
     print(f"{words.plural(n, 'latent')} of each of {words.plural(len(labelled), 'generator')} in {out}")

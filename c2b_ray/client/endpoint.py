@@ -94,8 +94,8 @@ class Endpoint:
         attempts of this call share a key, so that a lost answer does not lead to a second job.
         """
         body = {"kind": kind, "name": name, "config": fields_of(config)}
-        once = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
-        return self._object("POST", "/v1/audits", json=body, headers=once)
+        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        return self._object("POST", "/v1/audits", json=body, headers=headers)
 
     def check(self, kind: str, config: Mapping[str, Any] | str | Path) -> dict[str, Any]:
         """Returns what `submit` would do and what the job would cost. Nothing is stored."""
@@ -119,15 +119,15 @@ class Endpoint:
 
         It stops after about `seconds`, at most 15 s later: a stream without events sends a sign of life that often.
         """
-        failures, until = 0, None if seconds is None else time.monotonic() + seconds
-        while until is None or time.monotonic() < until:
-            began = time.monotonic()
+        failures, deadline = 0, None if seconds is None else time.monotonic() + seconds
+        while deadline is None or time.monotonic() < deadline:
+            started = time.monotonic()
             try:
                 with self._http.stream(f"{_job(job_id)}/events", {"Last-Event-ID": str(last_id)}) as answer:
                     if answer.status_code == httpx.codes.NO_CONTENT:
                         return
                     for event in _parsed(answer.iter_lines()):
-                        if until is not None and time.monotonic() >= until:
+                        if deadline is not None and time.monotonic() >= deadline:
                             return
                         if event is None:
                             continue
@@ -138,7 +138,7 @@ class Endpoint:
                 if self.get(job_id)["state"] in ENDED:
                     return
             except (UnreachableError, BusyError) as error:
-                failures = failures + 1 if time.monotonic() - began < STEADY_SECONDS else 1
+                failures = failures + 1 if time.monotonic() - started < STEADY_SECONDS else 1
                 if failures > 10:
                     raise
                 time.sleep(error.retry_after or min(30.0, 0.25 * 2**failures))
@@ -193,11 +193,11 @@ class Endpoint:
     def ask(self, job_id: str, sentence: str, seconds: float | None = None, **options: Any) -> Any:
         """Asks a finished run a question and returns the answer. `options`: n, classifier, target_class, target."""
         body = {"sentence": sentence, **{name: value for name, value in options.items() if value is not None}}
-        once = {"Idempotency-Key": uuid.uuid4().hex}
-        job = self._object("POST", f"{_job(job_id)}/questions", json=body, headers=once)
-        ended = self.wait(job["id"], seconds)
-        if ended["state"] != "finished":
-            raise NotNowError(f"the question is {ended['state']}: {(ended['failure'] or {}).get('detail', '')}")
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        job = self._object("POST", f"{_job(job_id)}/questions", json=body, headers=headers)
+        ended_job = self.wait(job["id"], seconds)
+        if ended_job["state"] != "finished":
+            raise NotNowError(f"the question is {ended_job['state']}: {(ended_job['failure'] or {}).get('detail', '')}")
         return self._http.json("GET", f"{_job(job['id'])}/answer")
 
     def upload_files(
@@ -318,13 +318,17 @@ class Endpoint:
         return self._http.send("GET", path, params=dict(params or {})).content
 
     def _pages(self, path: str, limit: int | None, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        cursor, left = None, limit
-        while left is None or left > 0:
-            wanted = {**params, **({"cursor": cursor} if cursor else {}), **({"limit": min(left, 200)} if left else {})}
-            page = self._object("GET", path, params=wanted)
-            items = page["items"] if left is None else page["items"][:left]
+        cursor, remaining = None, limit
+        while remaining is None or remaining > 0:
+            query = {
+                **params,
+                **({"cursor": cursor} if cursor else {}),
+                **({"limit": min(remaining, 200)} if remaining else {}),
+            }
+            page = self._object("GET", path, params=query)
+            items = page["items"] if remaining is None else page["items"][:remaining]
             yield from items
-            left, cursor = None if left is None else left - len(items), page["next"]
+            remaining, cursor = None if remaining is None else remaining - len(items), page["next"]
             if cursor is None:
                 return
 
@@ -364,8 +368,8 @@ def _job(job_id: str) -> str:
 
 
 def _gates(fail_on: Sequence[str], classifier: str | None, allow_unchecked: bool) -> dict[str, Any]:
-    named = {} if classifier is None else {"classifier": classifier}
-    return {"fail_on": list(fail_on), "allow_unchecked": allow_unchecked, **named}
+    selection = {} if classifier is None else {"classifier": classifier}
+    return {"fail_on": list(fail_on), "allow_unchecked": allow_unchecked, **selection}
 
 
 class _Chunks:

@@ -35,11 +35,11 @@ class EndpointError(ServiceError):
         self.status, self.retry_after = status, retry_after
         self.code = str(problem.get("code", ""))
         self.request_id = str(problem.get("request_id", ""))
-        listed = problem.get("errors")
+        errors = problem.get("errors")
         self.errors = tuple(
-            FieldError(str(one.get("field", "")), str(one.get("message", "")))
-            for one in (listed if isinstance(listed, list) else ())
-            if isinstance(one, dict)
+            FieldError(str(error.get("field", "")), str(error.get("message", "")))
+            for error in (errors if isinstance(errors, list) else ())
+            if isinstance(error, dict)
         )
 
     @property
@@ -113,11 +113,11 @@ class Http:
     def send(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Returns a successful answer. Raises the EndpointError of its kind for any other. `again`: whether the request
         may be sent twice although it has no Idempotency-Key."""
-        headers, again = options.get("headers") or {}, options.pop("again", False)
-        twice = again or method in ("GET", "DELETE") or "Idempotency-Key" in headers
+        headers, is_repeatable = options.get("headers") or {}, options.pop("again", False)
+        may_retry = is_repeatable or method in ("GET", "DELETE") or "Idempotency-Key" in headers
 
         def try_again(error: BaseException) -> bool:
-            return isinstance(error, BusyError) or (twice and isinstance(error, UnreachableError))
+            return isinstance(error, BusyError) or (may_retry and isinstance(error, UnreachableError))
 
         for attempt in Retrying(
             retry=retry_if_exception(try_again), wait=_wait, stop=stop_after_delay(self._patience), reraise=True
@@ -152,15 +152,15 @@ class Http:
 def _error(answer: httpx.Response) -> EndpointError:
     problem: dict[str, Any] = {}
     try:
-        read = json.loads(answer.content)
-        problem = read if isinstance(read, dict) else {}
+        document = json.loads(answer.content)
+        problem = document if isinstance(document, dict) else {}
     except ValueError:
         pass
     detail = str(problem.get("detail") or f"{answer.request.url.path} answered {answer.status_code}")
     request_id = problem.get("request_id")
-    said = f"{visible(detail)}{f' (request {visible(str(request_id))})' if request_id else ''}"
+    message = f"{visible(detail)}{f' (request {visible(str(request_id))})' if request_id else ''}"
     kind = KINDS.get(answer.status_code, EndpointError)
-    return kind(said, answer.status_code, problem, _seconds(answer.headers.get("retry-after")))
+    return kind(message, answer.status_code, problem, _seconds(answer.headers.get("retry-after")))
 
 
 def _seconds(text: str | None) -> float | None:

@@ -29,9 +29,9 @@ class SignatureError(InputError):
     """The request does not come from the endpoint, is too old, or was changed on its way."""
 
 
-def signature(secret: str, body: bytes, at: int) -> str:
-    """Returns the header for a body that is sent at the time `at`, in seconds since 1970."""
-    return f"t={at},v1={_digest(secret, body, str(at))}"
+def signature(secret: str, body: bytes, timestamp: int) -> str:
+    """Returns the header for a body that is sent at the time `timestamp`, in seconds since 1970."""
+    return f"t={timestamp},v1={_digest(secret, body, str(timestamp))}"
 
 
 def verify_webhook(
@@ -56,5 +56,5 @@ def verify_webhook(
     return event
 
 
-def _digest(secret: str, body: bytes, at: str) -> str:
-    return hmac.new(secret.encode(), at.encode() + b"." + body, hashlib.sha256).hexdigest()
+def _digest(secret: str, body: bytes, timestamp: str) -> str:
+    return hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()

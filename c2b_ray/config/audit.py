@@ -340,11 +340,11 @@ class AuditConfig(StrictModel):
             )
         if not labelled and self.language_model is None and not self.attributes:
             raise ValueError("give `language_model`, `attributes`, or both: without them there is nothing to test")
-        known = {normalise(name) for name in self.attributes or {}}
+        normalised = {normalise(name) for name in self.attributes or {}}
         for name in self.templates:
             if labelled and self.images.read is None:
                 raise ValueError("`templates` are for captions; labelled images have none")
-            if self.language_model is None and normalise(name) not in known:
+            if self.language_model is None and normalise(name) not in normalised:
                 raise ValueError(f"templates: there is no attribute {name!r}; {nearest(name, self.attributes or {})}")
         for name, reason in _NOT_IN_CLUSTERS.items():
             if self.images.cluster is not None and getattr(self, name):
@@ -363,9 +363,9 @@ class AuditConfig(StrictModel):
         if self.right == "among_classes" and len(self.classes) == 1:
             raise ValueError("right: among_classes needs two classes or more; with one, every answer would be right")
         if isinstance(self.label_map, dict) and self.classes:
-            known = set(map(normalise, self.classes))
+            normalised = set(map(normalise, self.classes))
             for name in self.label_map:
-                if normalise(name) not in known:
+                if normalise(name) not in normalised:
                     raise ValueError(f"label_map has {name!r}, not in `classes`; {nearest(name, self.classes)}")
         return self
 
@@ -407,8 +407,8 @@ class AuditConfig(StrictModel):
                 f"metric: {self.metric} takes the values of images as known, and the model of images.read may err: "
                 "leave one of them out"
             )
-        for name, (given, reason) in reasons.items():
-            if given:
+        for name, (is_given, reason) in reasons.items():
+            if is_given:
                 raise ValueError(f"`{name}` {reason}, and the model of images.read may err: leave one of them out")
 
     @model_serializer(mode="wrap")

@@ -31,11 +31,11 @@ def read_label_map(path: str, classes: list[str]) -> dict[str, list[int | str]]:
         raise ConfigError("label_map", str(error)) from error
     if not isinstance(data, dict) or not all(isinstance(v, list) and v for v in data.values()):
         raise ConfigError("label_map", f"{path}: expected an object of class → list of label indices or names")
-    if (strange := no_label(data)) is not None:
-        raise ConfigError("label_map", f"{path}: {strange}")
+    if (problem := no_label(data)) is not None:
+        raise ConfigError("label_map", f"{path}: {problem}")
     # A map of a whole label space may hold more classes than this task.
-    wanted = set(map(normalise, classes))
-    return {name: labels for name, labels in data.items() if not classes or normalise(name) in wanted}
+    class_names = set(map(normalise, classes))
+    return {name: labels for name, labels in data.items() if not classes or normalise(name) in class_names}
 
 
 # The classifiers that a file names, and their label map, as types of fields. It knows names, not models.
@@ -52,16 +52,16 @@ def _checked(classifier: _Names) -> _Names:
         distinct(list(classifier), "classifier", folded)
     if not isinstance(classifier, str):
         specs = list(classifier.values()) if isinstance(classifier, dict) else classifier
-        twice = next((spec for number, spec in enumerate(specs) if spec in specs[:number]), None)
-        if twice is not None:
-            raise ValueError(f"classifier {twice!r} is given twice")
+        repeated = next((spec for number, spec in enumerate(specs) if spec in specs[:number]), None)
+        if repeated is not None:
+            raise ValueError(f"classifier {repeated!r} is given twice")
     return classifier
 
 
 def _labels_alone(label_map: Any) -> Any:
     """Raises ValueError for a label that is neither a name nor an index: as a number, `true` would be 1."""
-    if isinstance(label_map, dict) and (strange := no_label(label_map)) is not None:
-        raise ValueError(strange)
+    if isinstance(label_map, dict) and (problem := no_label(label_map)) is not None:
+        raise ValueError(problem)
     return label_map
 
 

@@ -54,8 +54,8 @@ def _screening(config: AuditConfig) -> Screening | None:
     match the caption less.
     """
     names_size = config.images_per_caption is not None or config.budget is not None
-    at_once = config.confirm or bool(config.intersections)
-    if names_size or at_once:
+    is_single_stage = config.confirm or bool(config.intersections)
+    if names_size or is_single_stage:
         return None
     if config.images.sources == ("generate",):
         return Screening()

@@ -1,7 +1,7 @@
 """Reads what files of another audit call differently: `labels` for `classes`, sections for `source: labelled`.
 
 Each audit has one name for each, which its guide and schema show and its runs keep, so that a run's id does not depend
-on how its file said it. What a file says in another audit's way is read, and said once. The shared endpoint takes the
+on how its file said it. A field under another audit's name is read and logged once. The shared endpoint takes the
 audit's own names alone: it checks what was submitted field by field.
 """
 
@@ -63,7 +63,7 @@ def _in_sections(images: Any) -> Any:
     if not isinstance(images, Mapping) or not isinstance(source := images.get("source"), str) or source not in _SOURCES:
         return images
     _say(f"`images: {{source: {source}, …}}` is read as `images: {{{source}: …}}`, as this file says it")
-    names = {there: here for here, there in _SOURCES[source].items()}
+    names = {given_name: own_name for own_name, given_name in _SOURCES[source].items()}
     return {source: {names.get(key, key): value for key, value in images.items() if key != "source"}}
 
 

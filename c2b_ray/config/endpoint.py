@@ -183,9 +183,9 @@ def read_endpoint(source: FileOrFields | EndpointConfig | None) -> EndpointConfi
         return _located(_validated(source or {}, None), Path.cwd())
     data = read_yaml(source)
     if not isinstance(data, dict):
-        what = "nothing" if data is None else f"a {type(data).__name__}"
+        found = "nothing" if data is None else f"a {type(data).__name__}"
         raise ConfigError(
-            "", f"expected a mapping of fields such as database and quotas, got {what}", location=str(source)
+            "", f"expected a mapping of fields such as database and quotas, got {found}", location=str(source)
         )
     return _located(_validated(data, str(source)), Path(source).absolute().parent)
 

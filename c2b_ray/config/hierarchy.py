@@ -61,9 +61,9 @@ def prompt_name(number: str, synsets: Mapping[str, Synset]) -> str | None:
     follow this rule.
     """
     synset = synsets[number]
-    above = [grand for parent in synset.parents for grand in synsets[parent].parents] or list(synset.parents)
+    ancestors = [grand for parent in synset.parents for grand in synsets[parent].parents] or list(synset.parents)
     words = {word for name in synset.names for word in name.lower().split()}
-    names = [synsets[parent].names[0] for parent in above]
+    names = [synsets[parent].names[0] for parent in ancestors]
     return next((name for name in names if not set(name.lower().split()) <= words), names[0] if names else None)
 
 
@@ -71,13 +71,16 @@ def _synset(line: str) -> tuple[str, Synset]:
     """Parses: offset lex_filenum ss_type w_cnt (word lex_id)… p_cnt (symbol offset pos source/target)… | gloss"""
     cells = line.partition(" | ")[0].split()
     offset, kind, words = cells[0], cells[2], int(cells[3], 16)
-    at = 4 + 2 * words
-    pointers = int(cells[at])
-    if not (offset.isdigit() and len(offset) == 8 and kind == "n" and words) or len(cells) < at + 1 + 4 * pointers:
+    position = 4 + 2 * words
+    pointers = int(cells[position])
+    if (
+        not (offset.isdigit() and len(offset) == 8 and kind == "n" and words)
+        or len(cells) < position + 1 + 4 * pointers
+    ):
         raise ValueError(line)
-    each = [cells[at + 1 + 4 * i : at + 5 + 4 * i] for i in range(pointers)]
-    parents = [f"n{target}" for symbol, target, part, _ in each if symbol in _HYPERNYMS and part == "n"]
-    return f"n{offset}", Synset(tuple(word.replace("_", " ") for word in cells[4:at:2]), tuple(parents))
+    pointer_cells = [cells[position + 1 + 4 * i : position + 5 + 4 * i] for i in range(pointers)]
+    parents = [f"n{target}" for symbol, target, part, _ in pointer_cells if symbol in _HYPERNYMS and part == "n"]
+    return f"n{offset}", Synset(tuple(word.replace("_", " ") for word in cells[4:position:2]), tuple(parents))
 
 
 def commonest(folder: str | Path) -> dict[str, str]:
@@ -192,24 +195,30 @@ def _named(source: str, pairs: Iterable[tuple[Any, Any]]) -> Ancestry:
             raise ConfigError("hierarchy", f"{source}: a row with the parent {parent!r} has no label")
         parents.setdefault(label, []).extend([] if parent is None else [parent])
     _refuse_twice(source, parents)
-    _refuse_circles(source, {normalise(name): [normalise(p) for p in above] for name, above in parents.items()})
+    _refuse_circles(
+        source, {normalise(name): [normalise(p) for p in parents_of_name] for name, parents_of_name in parents.items()}
+    )
     entries = (
-        Entry((name,), tuple(dict.fromkeys(map(normalise, above))), " ".join(above[0].split()) if above else None)
-        for name, above in parents.items()
+        Entry(
+            (name,),
+            tuple(dict.fromkeys(map(normalise, parents_of_name))),
+            " ".join(parents_of_name[0].split()) if parents_of_name else None,
+        )
+        for name, parents_of_name in parents.items()
     )
     return Ancestry(source, tuple(entries))
 
 
 def _refuse_twice(source: str, names: Iterable[str]) -> None:
-    seen: dict[str, str] = {}
+    first_spelling: dict[str, str] = {}
     for name in names:
-        if (other := seen.setdefault(normalise(name), name)) != name:
-            raise ConfigError("hierarchy", f"{source}: {other!r} and {name!r} are compared as one label; keep one")
+        if (earlier := first_spelling.setdefault(normalise(name), name)) != name:
+            raise ConfigError("hierarchy", f"{source}: {earlier!r} and {name!r} are compared as one label; keep one")
 
 
-def _refuse_circles(source: str, above: dict[str, list[str]]) -> None:
+def _refuse_circles(source: str, parents: dict[str, list[str]]) -> None:
     try:
-        TopologicalSorter(above).prepare()
+        TopologicalSorter(parents).prepare()
     except CycleError as error:
         circle = " → ".join(map(repr, reversed(error.args[1])))
         raise ConfigError("hierarchy", f"{source}: a label is its own ancestor: {circle}") from error
@@ -222,8 +231,10 @@ def _of_wordnet(folder: str) -> Ancestry:
         Entry((*synset.names, number), synset.parents, prompt_name(number, synsets))
         for number, synset in synsets.items()
     )
-    at = {number: position for position, number in enumerate(synsets)}
-    first = {normalise(name): at[number] for name, number in commonest(folder).items() if number in at}
+    position_of = {number: position for position, number in enumerate(synsets)}
+    first = {
+        normalise(name): position_of[number] for name, number in commonest(folder).items() if number in position_of
+    }
     return Ancestry(folder, entries, commonest=first)
 
 
@@ -232,6 +243,6 @@ def _imagenet(path: Path) -> Ancestry:
     entries = []
     for line in read_lines(path, "TSV"):
         if not line.startswith("#"):
-            number, names, parents, shown = line.split("\t")
-            entries.append(Entry((*names.split(", "), number), tuple(parents.split()), shown))
+            number, names, parents, prompt_text = line.split("\t")
+            entries.append(Entry((*names.split(", "), number), tuple(parents.split()), prompt_text))
     return Ancestry("imagenet", tuple(entries), ordered=True)

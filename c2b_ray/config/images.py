@@ -180,33 +180,33 @@ class Images(StrictModel):
 
     @model_validator(mode="after")
     def _fields_of_the_source(self) -> Images:
-        said = ", ".join(self.sources)
+        text = ", ".join(self.sources)
         if not self.sources or len(set(self.sources)) < len(self.sources):
-            raise ValueError(f"source: [{said}] must name one or both of retrieve and generate, each once")
+            raise ValueError(f"source: [{text}] must name one or both of retrieve and generate, each once")
         if "labelled" in self.sources and len(self.sources) > 1:
-            raise ValueError(f"source: [{said}]: labelled cannot be combined; retrieve and generate can")
+            raise ValueError(f"source: [{text}]: labelled cannot be combined; retrieve and generate can")
         for source, field in _NEEDS.items():
             if source in self.sources and getattr(self, field) is None:
                 raise ValueError(f"source: {source} needs `{field}`")
             if source not in self.sources and getattr(self, field) is not None:
-                raise ValueError(f"`{field}` does not belong to source: {said}")
+                raise ValueError(f"`{field}` does not belong to source: {text}")
         if self.columns is not None and "labelled" not in self.sources:
-            raise ValueError(f"`columns` does not belong to source: {said}; it names a table's columns")
+            raise ValueError(f"`columns` does not belong to source: {text}; it names a table's columns")
         if self.separator is not None and "labelled" not in self.sources:
-            raise ValueError(f"`separator` does not belong to source: {said}; it is of a table's column of classes")
+            raise ValueError(f"`separator` does not belong to source: {text}; it is of a table's column of classes")
         if self.separator is not None and self.columns is not None and isinstance(self.columns.target_class, list):
             raise ValueError("`separator` is of one column of classes, and columns.target_class lists several")
         if self.cluster is not None and self.sources == ("generate",):
             raise ValueError(
-                f"`cluster` does not belong to source: {said}; it names a column of a labelled table, or of an index's "
+                f"`cluster` does not belong to source: {text}; it names a column of a labelled table, or of an index's "
                 "metadata"
             )
         if self.root is not None and "labelled" not in self.sources:
-            raise ValueError(f"`root` does not belong to source: {said}; it says where a table's images lie")
+            raise ValueError(f"`root` does not belong to source: {text}; it says where a table's images lie")
         for name in ("properties", "cut", "read", "words", "slices"):
             if getattr(self, name) is not None and "labelled" not in self.sources:
-                raise ValueError(f"`{name}` does not belong to source: {said}; it makes attributes of labelled images")
+                raise ValueError(f"`{name}` does not belong to source: {text}; it makes attributes of labelled images")
         for name in ("pool", "selection"):
             if "retrieve" not in self.sources and getattr(self, name) is not None:
-                raise ValueError(f"`{name}` does not belong to source: {said}; it says how to draw from an index")
+                raise ValueError(f"`{name}` does not belong to source: {text}; it says how to draw from an index")
         return self

@@ -175,9 +175,9 @@ class LatentConfig(StrictModel):
     @model_validator(mode="after")
     def _whole(self) -> LatentConfig:
         single = ("label", "target", "biased", "references")
-        if self.problems and (named := [name for name in single if getattr(self, name)]):
+        if self.problems and (set_fields := [name for name in single if getattr(self, name)]):
             raise ValueError(
-                f"problems and {named[0]} exclude each other; with problems, {named[0]} is a field of each"
+                f"problems and {set_fields[0]} exclude each other; with problems, {set_fields[0]} is a field of each"
             )
         distinct([str(method) for method in self.methods], "method")
         for problem in self.each():
@@ -185,15 +185,17 @@ class LatentConfig(StrictModel):
         return self
 
     def _check(self, problem: Problem) -> None:
-        for what, names, held in (
+        for noun, names, choices in (
             ("generator", [problem.generator], self.generators),
             ("classifier", [problem.classifier, *problem.references], self.classifiers),
         ):
             for name in names:
-                if name is None and len(held) > 1:
-                    raise ValueError(f"there are {len(held)} {what}s; every problem must name one: {', '.join(held)}")
-                if name is not None and name not in held:
-                    raise ValueError(f"a problem names the {what} {name!r}, which is none of {', '.join(held)}")
+                if name is None and len(choices) > 1:
+                    raise ValueError(
+                        f"there are {len(choices)} {noun}s; every problem must name one: {', '.join(choices)}"
+                    )
+                if name is not None and name not in choices:
+                    raise ValueError(f"a problem names the {noun} {name!r}, which is none of {', '.join(choices)}")
 
     @property
     def classifiers(self) -> dict[str, str]:
@@ -218,8 +220,8 @@ class LatentConfig(StrictModel):
         return filled
 
 
-def _only(held: dict[str, str]) -> str | None:
-    return next(iter(held)) if len(held) == 1 else None
+def _only(choices: dict[str, str]) -> str | None:
+    return next(iter(choices)) if len(choices) == 1 else None
 
 
 # Reads and checks a file of `c2b latent` once, at the edge; its paths become absolute, relative to that file.

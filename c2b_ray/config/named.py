@@ -92,21 +92,21 @@ class NamedText:
     text: str
 
 
-def texts_of(config: BaseModel, above: str = "") -> Iterator[NamedText]:
+def texts_of(config: BaseModel, prefix: str = "") -> Iterator[NamedText]:
     """Yields each text of a config, and of its sections, that names something."""
     for name, names in names_by_field(type(config)).items():
-        yield from _texts(getattr(config, name), names, f"{above}{name}")
+        yield from _texts(getattr(config, name), names, f"{prefix}{name}")
 
 
 def _texts(value: Any, names: Names | None, field: str) -> Iterator[NamedText]:
     if isinstance(value, BaseModel):
         yield from texts_of(value, f"{field}.")
     elif isinstance(value, list):
-        for one in value:
-            yield from _texts(one, names, field)
+        for item in value:
+            yield from _texts(item, names, field)
     elif isinstance(value, dict) and names not in _OR_ITSELF:
-        for name, one in value.items():
-            yield from _texts(one, names, f"{field}.{name}")
+        for name, item in value.items():
+            yield from _texts(item, names, f"{field}.{name}")
     elif isinstance(value, str) and names is not None and names is not Names.NOTHING:
         yield NamedText(field, names, value)
 
@@ -115,9 +115,9 @@ def replaced_texts(config: Section, change: Callable[[Names, str], str]) -> Sect
     """Returns the config with each text that names something replaced by `change(names, text)`."""
     changes = {}
     for name, names in names_by_field(type(config)).items():
-        before = getattr(config, name)
-        if (after := _replaced(before, names, change)) != before:
-            changes[name] = after
+        old = getattr(config, name)
+        if (new := _replaced(old, names, change)) != old:
+            changes[name] = new
     return config.model_copy(update=changes) if changes else config
 
 
@@ -125,9 +125,9 @@ def _replaced(value: Any, names: Names | None, change: Callable[[Names, str], st
     if isinstance(value, BaseModel):
         return replaced_texts(value, change)
     if isinstance(value, list):
-        return [_replaced(one, names, change) for one in value]
+        return [_replaced(item, names, change) for item in value]
     if isinstance(value, dict) and names not in _OR_ITSELF:
-        return {name: _replaced(one, names, change) for name, one in value.items()}
+        return {name: _replaced(item, names, change) for name, item in value.items()}
     if isinstance(value, str) and names is not None and names is not Names.NOTHING:
         return change(names, value)
     return value
@@ -150,8 +150,8 @@ def _named(annotation: Any) -> Names | None:
 
 def _parts_name(annotation: Any) -> Iterator[Names | None]:
     """Yields what each part of a type names; None for a part that does not say it."""
-    if marks := [mark for mark in getattr(annotation, "__metadata__", ()) if isinstance(mark, Names)]:
-        yield from marks
+    if names := [item for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Names)]:
+        yield from names
     elif get_origin(annotation) is Annotated:
         yield from _parts_name(annotation.__origin__)
     elif get_origin(annotation) is Literal or annotation in _WITHOUT_TEXT:

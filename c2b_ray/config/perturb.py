@@ -59,8 +59,8 @@ class Perturb(StrictModel):
     @property
     def levels(self) -> dict[str, tuple[int, ...]]:
         """The levels of each perturbation that is asked for, in the order of the fields."""
-        listed = {name: getattr(self, name) for name in PERTURBATIONS}
-        return {name: tuple(levels) for name, levels in listed.items() if levels is not None}
+        levels_of_name = {name: getattr(self, name) for name in PERTURBATIONS}
+        return {name: tuple(levels) for name, levels in levels_of_name.items() if levels is not None}
 
     @property
     def pictures(self) -> int:
@@ -71,22 +71,22 @@ class Perturb(StrictModel):
 PERTURBATIONS = tuple(name for name in Perturb.model_fields if name != "images")
 
 
-def read_perturb(given: GivenPerturbations) -> Any:
+def read_perturb(value: GivenPerturbations) -> Any:
     """Returns what `perturb` says as the fields of `Perturb`; None: nothing is perturbed.
 
     Raises ValueError for a name that a list holds twice. Unknown names become unknown fields, which `Perturb` refuses.
     """
-    if given is None or given is False:
+    if value is None or value is False:
         return None
-    if given is True:
-        given = {}
-    if isinstance(given, list) and all(isinstance(name, str) for name in given):
-        if len(set(given)) < len(given):
-            raise ValueError(f"{given} names a perturbation twice")
-        given = {name: _usual(name) for name in given}
-    if isinstance(given, Mapping) and not set(given) - {"images"}:
-        given = {**given, **{name: _usual(name) for name in PERTURBATIONS}}
-    return given
+    if value is True:
+        value = {}
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        if len(set(value)) < len(value):
+            raise ValueError(f"{value} names a perturbation twice")
+        value = {name: _usual(name) for name in value}
+    if isinstance(value, Mapping) and not set(value) - {"images"}:
+        value = {**value, **{name: _usual(name) for name in PERTURBATIONS}}
+    return value
 
 
 def _usual(name: str) -> list[int]:

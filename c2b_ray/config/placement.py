@@ -53,9 +53,9 @@ class Computing:
     def contradicts(self, other: Computing) -> str | None:
         """Returns the first field in which a model that computes like `other` is not what this asks for; None where
         there is none. A model whose `decode` or `compile` is left open decodes on a CPU and is not compiled."""
-        there = other.over(Computing(decode="cpu", compile=False))
+        other_or_default = other.over(Computing(decode="cpu", compile=False))
         for name, value in vars(self).items():
-            if value is not None and value != getattr(there, name):
+            if value is not None and value != getattr(other_or_default, name):
                 return name
         return None
 
@@ -192,15 +192,15 @@ def read_placement(source: FileOrFields | PlacementConfig | None) -> PlacementCo
     if source is None or isinstance(source, dict):
         return _located(_validated(source or {}, None), Path.cwd(), None)
     if not isinstance(source, str | Path):
-        what = f"expected a placement file's path or a mapping of its fields, got a {type(source).__name__}"
-        raise ConfigError("placement", what)
+        problem = f"expected a placement file's path or a mapping of its fields, got a {type(source).__name__}"
+        raise ConfigError("placement", problem)
     shipped = DEPLOYMENTS / "placement" / f"{source}.yaml"
     if Path(source).suffix == "" and shipped.is_file() and not Path(source).exists():
         source = shipped
     data = read_yaml(source)
     if not isinstance(data, dict):
-        what = "nothing" if data is None else f"a {type(data).__name__}"
-        raise ConfigError("", f"expected a mapping with `stages` or `serve`, got {what}", location=str(source))
+        problem = "nothing" if data is None else f"a {type(data).__name__}"
+        raise ConfigError("", f"expected a mapping with `stages` or `serve`, got {problem}", location=str(source))
     return _located(_validated(data, str(source)), Path(source).parent, str(source))
 
 

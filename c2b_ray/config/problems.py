@@ -23,11 +23,11 @@ def first_problem(error: ValidationError, file: str | None, root: type[BaseModel
     """Returns the first problem, unknown keys first: a misspelt `task` is reported as such, not as a missing `task`.
     The others follow in its message, a line each. `root`: the file's model."""
     unknown_first = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
-    told = [_in_words(group, root) for group in _by_field(unknown_first)]
-    (field, message), others = told[0], told[1 : MOST_TOLD + 1]
-    lines = [message, *(f"{name}: {words}" for name, words in others)]
-    if len(told) > len(lines):
-        lines.append(f"and {len(told) - len(lines)} more")
+    problems = [_in_words(group, root) for group in _by_field(unknown_first)]
+    (field, message), other_problems = problems[0], problems[1 : MOST_TOLD + 1]
+    lines = [message, *(f"{name}: {words}" for name, words in other_problems)]
+    if len(problems) > len(lines):
+        lines.append(f"and {len(problems) - len(lines)} more")
     return ConfigError(field, "\n".join(lines), location=file)
 
 
@@ -37,8 +37,8 @@ def _by_field(problems: Sequence[Problem]) -> list[list[Problem]]:
     groups: dict[tuple[str, ...], list[Problem]] = {}
     for problem in problems:
         path = tuple(_path(problem))
-        known = next((other for other in groups if other[: len(path)] == path[: len(other)]), path)
-        groups.setdefault(known, []).append(problem)
+        path_of_group = next((group for group in groups if group[: len(path)] == path[: len(group)]), path)
+        groups.setdefault(path_of_group, []).append(problem)
     return list(groups.values())
 
 
@@ -46,11 +46,11 @@ def _in_words(group: Sequence[Problem], root: type[BaseModel]) -> tuple[str, str
     """Returns the field of a group of problems and what is wrong with it."""
     problem = group[0]
     if problem["type"] == "literal_error":  # the alternative that fits the value better is further inside
-        problem = max(group, key=lambda other: len(other["loc"]))
+        problem = max(group, key=lambda item: len(item["loc"]))
     path, message = _path(problem), problem["msg"].removeprefix("Value error, ")
-    if (named := _NAMED.match(message)) and named[1] in section_at(root, path).model_fields:
+    if (match := _NAMED.match(message)) and match[1] in section_at(root, path).model_fields:
         # A check of a whole section, about one of its fields.
-        path, message = [*path, named[1]], message[named.end() :]
+        path, message = [*path, match[1]], message[match.end() :]
     if problem["type"] == "extra_forbidden":
         message = f"unknown key; {nearest(path[-1], section_at(root, path[:-1]).model_fields)}"
     elif problem["type"] == "model_type":

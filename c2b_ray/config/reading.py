@@ -81,9 +81,11 @@ class ConfigFile(Generic[Config]):
             error.args = (f"{error}; {schema}",)
             raise
         if not isinstance(fields, dict):
-            needed = [name for name, field in self.model.model_fields.items() if field.is_required()]
-            what = f"expected a mapping of fields such as {' and '.join(needed[:2])}, found {_kind(fields)}; {schema}"
-            raise ConfigError("", what, location=str(file))
+            required = [name for name, field in self.model.model_fields.items() if field.is_required()]
+            problem = (
+                f"expected a mapping of fields such as {' and '.join(required[:2])}, found {_kind(fields)}; {schema}"
+            )
+            raise ConfigError("", problem, location=str(file))
         return fields
 
     def _validated(self, fields: dict[str, Any], file: str | None) -> Config:

@@ -48,11 +48,11 @@ def known_columns(columns: Mapping[str, str] | None, known: Sequence[str]) -> No
         raise ValueError(f"{unknown[0]!r} is none of {', '.join(known)}; {nearest(unknown[0], known)}")
 
 
-def distinct(names: list[str], what: str, same: Callable[[str], str] = normalise) -> None:
-    seen: dict[str, str] = {}
+def distinct(names: list[str], noun: str, normal_form: Callable[[str], str] = normalise) -> None:
+    first_spelling: dict[str, str] = {}
     for name in names:
-        if same(name) in seen:
-            other = seen[same(name)]
-            why = "" if folded(other) == folded(name) else f": {other!r} is compared as the same name"
-            raise ValueError(f"{what} {name!r} is given twice{why}")
-        seen[same(name)] = name
+        if normal_form(name) in first_spelling:
+            earlier = first_spelling[normal_form(name)]
+            hint = "" if folded(earlier) == folded(name) else f": {earlier!r} is compared as the same name"
+            raise ValueError(f"{noun} {name!r} is given twice{hint}")
+        first_spelling[normal_form(name)] = name

@@ -28,8 +28,8 @@ def models_of(db: Database, tenant_id: str, kind: str, config: Mapping[str, Any]
 def images_of_question(db: Database, tenant_id: str, config: Mapping[str, Any]) -> int | None:
     """Returns how many images a question takes at most, where each classifier of an audit answers about each; None if
     there is no such run."""
-    asked = jobs.get(db, tenant_id, str(config.get("run", "")).removeprefix(RUN))
-    questions = None if asked is None or asked.kind not in kinds() else kinds()[asked.kind].questions
+    job = jobs.get(db, tenant_id, str(config.get("run", "")).removeprefix(RUN))
+    questions = None if job is None or job.kind not in kinds() else kinds()[job.kind].questions
     if questions is None:
         return None
     images = int(config.get("n") or questions.images)
@@ -38,11 +38,11 @@ def images_of_question(db: Database, tenant_id: str, config: Mapping[str, Any]) 
 
 def _of_question(db: Database, tenant_id: str, config: Mapping[str, Any]) -> list[str]:
     """Returns the models of the run that is asked, or the one that the question names among them."""
-    asked = jobs.get(db, tenant_id, str(config.get("run", "")).removeprefix(RUN))
-    if asked is None or asked.kind == QUESTION:
+    job = jobs.get(db, tenant_id, str(config.get("run", "")).removeprefix(RUN))
+    if job is None or job.kind == QUESTION:
         return [UNKNOWN]
-    specs, name = asked.config.get("classifier"), config.get("classifier")
+    specs, name = job.config.get("classifier"), config.get("classifier")
     if isinstance(specs, Mapping) and name in specs:
         return [str(specs[name])]
-    models = models_of(db, tenant_id, asked.kind, asked.config)
+    models = models_of(db, tenant_id, job.kind, job.config)
     return [name] if name in models else models

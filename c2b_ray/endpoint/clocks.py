@@ -30,15 +30,15 @@ class ClockWatch:
 
     def read(self, clock: Callable[[], float]) -> float:
         """Reads the clock and returns its seconds. A reading that takes long says little, and is not compared."""
-        before = now()
+        read_from = now()
         seconds = clock()
-        after = now()
-        if after - before <= STEP_S:
+        read_until = now()
+        if read_until - read_from <= STEP_S:
             with self._lock:
-                ahead, self._ahead = self._ahead, (seconds - after, seconds - before)
+                earlier_ahead, self._ahead = self._ahead, (seconds - read_until, seconds - read_from)
                 low, high = self._ahead
-                if ahead is not None and (low > ahead[1] + STEP_S or high < ahead[0] - STEP_S):
-                    self._set_at = after
+                if earlier_ahead is not None and (low > earlier_ahead[1] + STEP_S or high < earlier_ahead[0] - STEP_S):
+                    self._set_at = read_until
         return seconds
 
     @property

@@ -78,13 +78,13 @@ def busy(job_id: str, stage: str, shares: Mapping[Part, float]) -> None:
         _busy.pop(job_id, None)
         if shares:
             _busy[job_id] = _prefix(stage), shares
-        found: dict[tuple[str, str], list[float]] = {}
-        for named, of_job in _busy.values():
+        shares_of_labels: dict[tuple[str, str], list[float]] = {}
+        for stage_labels, of_job in _busy.values():
             for part, share in of_job.items():
-                found.setdefault((named, part), []).append(share)
+                shares_of_labels.setdefault((stage_labels, part), []).append(share)
         BUSY.clear()  # what no job does is not shown, rather than as it was last
-        for labels, some in found.items():
-            BUSY.labels(*labels).set(sum(some) / len(some))
+        for labels, shares_found in shares_of_labels.items():
+            BUSY.labels(*labels).set(sum(shares_found) / len(shares_found))
 
 
 def drawn(counts: Mapping[str, int]) -> None:
@@ -96,9 +96,9 @@ def drawn(counts: Mapping[str, int]) -> None:
 def used(stage: str | None, images: Iterable[int], seconds: Mapping[str, float]) -> None:
     """Counts images by step and seconds by model, as they were booked on a job."""
     IMAGES.labels(_prefix(stage or "")).inc(sum(images))
-    for model, spent in seconds.items():
+    for model, model_seconds in seconds.items():
         scheme = model.partition(":")[0]
-        MODEL_SECONDS.labels(scheme if scheme in _SCHEMES else OTHER).inc(max(0.0, spent))
+        MODEL_SECONDS.labels(scheme if scheme in _SCHEMES else OTHER).inc(max(0.0, model_seconds))
 
 
 def _prefix(stage: str) -> str:
@@ -123,6 +123,6 @@ def refused(code: str) -> None:
 
 def answered(method: str, route: str, status: int, seconds: float) -> None:
     """Counts a request. `route`: its template, or an empty text if none matched. `seconds`: until the answer began."""
-    named = route or "unknown"
-    REQUESTS.labels(method if method in _METHODS else OTHER, named, str(status)).inc()
-    REQUEST_SECONDS.labels(named).observe(seconds)
+    route_label = route or "unknown"
+    REQUESTS.labels(method if method in _METHODS else OTHER, route_label, str(status)).inc()
+    REQUEST_SECONDS.labels(route_label).observe(seconds)

@@ -52,16 +52,16 @@ def ensure_ray(num_cpus: int | None = None, object_store_mb: int | None = None) 
     started one, so that what runs on it can end with it. Raises ServiceError where the cluster at RAY_ADDRESS does not
     answer.
     """
-    ours = not ray.is_initialized()
+    starts_ray = not ray.is_initialized()
     try:
-        if ours:
+        if starts_ray:
             few_heaps()
             with _environment(), _handlers_kept():
                 _connect(num_cpus, object_store_mb or machine.object_store_mb())
         _quiet()
-        yield ours and not _elsewhere()
+        yield starts_ray and not _elsewhere()
     finally:
-        if ours:
+        if starts_ray:
             # Threads of Serve 2.60 that report to its controller keep running, and log that it has ended.
             logging.getLogger("ray.serve").setLevel(logging.CRITICAL)
             _stay_down()
@@ -90,7 +90,7 @@ def here() -> list[str]:
 def answers(address: str, seconds: float = 2.0) -> bool:
     """Returns whether something listens at an address as of RAY_ADDRESS: auto, host:port or ray://host:port."""
     if address == "auto":
-        return any(answers(found, seconds) for found in here())
+        return any(answers(address_here, seconds) for address_here in here())
     host, _, port = address.rpartition("://")[2].rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), seconds):
@@ -112,8 +112,8 @@ def _environment() -> Iterator[None]:
     os.environ["RAY_BACKEND_LOG_LEVEL"] = "fatal"
     stderr = os.dup(2)
     try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
+        with open(os.devnull, "wb") as null_device:
+            os.dup2(null_device.fileno(), 2)
         yield
     finally:
         os.dup2(stderr, 2)
@@ -125,9 +125,9 @@ def _environment() -> Iterator[None]:
 def _handlers_kept() -> Iterator[None]:
     """Restores the process's signal handlers after Ray's start: Ray 2.60 sets a C++ handler that prints a stack
     trace."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
-    for number, handler in before.items():
+    for number, handler in handlers.items():
         if callable(handler) and threading.current_thread() is threading.main_thread():
             signal.signal(number, handler)
 
@@ -230,23 +230,29 @@ def check_on_every_node(out: str | None, read: Mapping[str, str]) -> None:
     `out`: the directory that workers write into, which must be the same directory on every node; this process has made
     it. `read`: file or folder that workers read, of which each node may have a copy → the field that names it.
     """
-    here = {os.path.abspath(os.path.expanduser(path)): field for path, field in read.items() if not is_remote(path)}
-    here = {path: field for path, field in here.items() if os.path.exists(path)}  # an absent one is refused for that
+    field_of_path = {
+        os.path.abspath(os.path.expanduser(path)): field for path, field in read.items() if not is_remote(path)
+    }
+    field_of_path = {
+        path: field for path, field in field_of_path.items() if os.path.exists(path)
+    }  # an absent one is refused for that
     nonce = None if out is None or is_remote(out) else os.path.join(os.path.abspath(out), f".nodes-{uuid.uuid4().hex}")
     if nonce is not None:
         open(nonce, "xb").close()
     try:
-        lacking = node_without([*here, *([nonce] if nonce else [])])
+        missing = node_without([*field_of_path, *([nonce] if nonce else [])])
     finally:
         if nonce is not None:
             with suppress(FileNotFoundError):
                 os.unlink(nonce)
-    if lacking is None:
+    if missing is None:
         return
-    path, address = lacking
+    path, address = missing
     if path == nonce:
         raise ConfigError("out", not_shared(str(out), address))
-    raise ConfigError(here[path], f"node {address} of the cluster does not have {path}, which this one has; {ADVICE}")
+    raise ConfigError(
+        field_of_path[path], f"node {address} of the cluster does not have {path}, which this one has; {ADVICE}"
+    )
 
 
 def not_shared(directory: str, address: str) -> str:
@@ -260,31 +266,31 @@ def node_without(paths: list[str], nodes: Iterable[str] | None = None) -> tuple[
     leaving.
     """
     working = working_nodes()
-    others = {node: working[node] for node in (working if nodes is None else nodes) if node in working}
-    if not paths or not others:
+    addresses = {node: working[node] for node in (working if nodes is None else nodes) if node in working}
+    if not paths or not addresses:
         return None
     looks = {
         _look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(paths): address
-        for node, address in others.items()
+        for node, address in addresses.items()
     }
     ready, late = ray.wait(list(looks), num_returns=len(looks), timeout=PATIENCE_S)
-    for look in late:
-        ray.cancel(look, force=True)
-    for look in ready:
+    for task in late:
+        ray.cancel(task, force=True)
+    for task in ready:
         with suppress(ray.exceptions.RayError):  # its node has gone
-            if lacking := ray.get(look):
-                return lacking[0], looks[look]
+            if missing := ray.get(task):
+                return missing[0], looks[task]
     return None
 
 
 def working_nodes() -> dict[str, str]:
     """Returns id → address of the nodes with CPUs except this process's; nodes without CPUs run no stage's work."""
-    here = ray.get_runtime_context().get_node_id()
+    own_node = ray.get_runtime_context().get_node_id()
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return {
         node["NodeID"]: node["NodeManagerAddress"]
         for node in nodes
-        if node["Alive"] and node["Resources"].get("CPU") and node["NodeID"] != here
+        if node["Alive"] and node["Resources"].get("CPU") and node["NodeID"] != own_node
     }
 
 

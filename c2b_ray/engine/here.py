@@ -56,25 +56,25 @@ def answers_of_fed(batches: Iterator[pa.Table], job: Job[R], clock: BusyClock) -
     assert job.prepare is not None
     placement = job.config.placement
     threads = threads_of(placement)
-    most = placement.decoders + threads
+    capacity = placement.decoders + threads
     role: Future[R] = Future()
     waiting: deque[Future[pa.Table]] = deque()
 
-    def step(coming: list[Future[pa.Table]], batch: pa.Table) -> pa.Table:
-        prepared, seconds, began = times_of(coming.pop().result())
-        clock.add("decoders", seconds, began)
+    def step(futures: list[Future[pa.Table]], batch: pa.Table) -> pa.Table:
+        prepared, seconds, started = times_of(futures.pop().result())
+        clock.add("decoders", seconds, started)
         rows, model = checked(prepared, batch, job), role.result()
         del prepared
         with clock.at_work("threads", "model"):
             return _own(call_role(rows, job, model))
 
     with ExitStack() as stack:
-        pool = stack.enter_context(Processes(partial(timed, prepare=job.prepare), placement.decoders, most + 1))
+        pool = stack.enter_context(Processes(partial(timed, prepare=job.prepare), placement.decoders, capacity + 1))
         steps = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="step"))
         try:
             for batch in batches:
                 waiting.append(steps.submit(step, [pool.submit(batch)], batch))
-                if len(waiting) > most:
+                if len(waiting) > capacity:
                     _load(role, job)
                     yield waiting.popleft().result()
             while waiting:
@@ -108,16 +108,18 @@ def preparing(shapes: Iterable[Shape | None], keep_bytes: bool = False) -> Prepa
     A shape that gives pictures of several sizes counts as none. The bytes stay where a model has none, or
     with `keep_bytes`.
     """
-    views, every = usable(shapes)
-    return partial(prepared, views=views, keep_bytes=keep_bytes or not every) if views else None
+    views, all_usable = usable(shapes)
+    return partial(prepared, views=views, keep_bytes=keep_bytes or not all_usable) if views else None
 
 
 def usable(shapes: Iterable[Shape | None]) -> tuple[tuple[PreparedView, ...], bool]:
     """Returns how pictures can be prepared, each way once, and whether that is all that the models need."""
     shapes = list(shapes)
-    known = dict.fromkeys(shape for shape in shapes if shape is not None and shape.frame is not None)
+    distinct_shapes = dict.fromkeys(shape for shape in shapes if shape is not None and shape.frame is not None)
     # Of functions that import little, so that the processes start fast.
-    return tuple(PreparedView(shape, shaped) for shape in known), all(shape in known for shape in shapes)
+    return tuple(PreparedView(shape, shaped) for shape in distinct_shapes), all(
+        shape in distinct_shapes for shape in shapes
+    )
 
 
 # Runs stages in this process, without Ray: for runs so small that starting Ray would take longer.
@@ -168,59 +170,59 @@ class InProcess:
 
 
 def _written(
-    rows: Rows, job: Job[R], to: Outputs, done: Digests, teller: ProgressCounter
+    rows: Rows, job: Job[R], outputs: Outputs, done: Digests, counter: ProgressCounter
 ) -> Generator[WrittenPart, None, None]:
     """Writes the answers in parts of `rows_per_file` rows, or fewer where these hold many bytes."""
-    held: list[pa.Table] = []
+    answers_held: list[pa.Table] = []
     rows_held = bytes_held = 0
 
     def write() -> WrittenPart:
         nonlocal rows_held, bytes_held
-        table = pa.concat_tables(held)
-        held.clear()
+        table = pa.concat_tables(answers_held)
+        answers_held.clear()
         rows_held = bytes_held = 0
-        return write_part(table, to)
+        return write_part(table, outputs)
 
     size = job.config.rows_per_file
-    with GpuMeter() as gpu, closing(_answers(_batches(rows, job, done), job, _clock(job, gpu), teller)) as answers:
+    with GpuMeter() as gpu, closing(_answers(_batches(rows, job, done), job, _clock(job, gpu), counter)) as answers:
         try:
             for answer in answers:
-                if held and rows_held + answer.num_rows > size:
+                if answers_held and rows_held + answer.num_rows > size:
                     yield write()
-                held.append(answer)
+                answers_held.append(answer)
                 rows_held, bytes_held = rows_held + answer.num_rows, bytes_held + answer.nbytes
-                teller.answered(teller.rows, rows_held)
-                teller.check()  # where the listener ends the work, at this batch
+                counter.answered(counter.rows, rows_held)
+                counter.check()  # where the listener ends the work, at this batch
                 if rows_held >= size or bytes_held > BLOCK_BYTES:
                     yield write()
         except BaseException:
-            if held:
+            if answers_held:
                 write()
             raise
-    if held:
+    if answers_held:
         yield write()
 
 
 def _answers(
-    batches: Iterator[pa.Table], job: Job[R], clock: BusyClock, teller: ProgressCounter
+    batches: Iterator[pa.Table], job: Job[R], clock: BusyClock, counter: ProgressCounter
 ) -> Generator[pa.Table, None, None]:
     """Yields the step's answer to each batch, in the order of the batches. Each thread steps one batch at a time.
 
     When closed early, it waits for the batches that are in the step and begins no other.
     """
     threads = _threads(job)
-    teller.busy = clock.busy
-    read = _read_ahead(batches, partial(clock.at_work, "reader", "reading"))
+    counter.busy = clock.busy
+    batches_read = _read_ahead(batches, partial(clock.at_work, "reader", "reading"))
     if job.config.placement.decoders and job.prepare is not None:
-        with closing(read), closing(answers_of_fed(read, job, clock)) as answers:
+        with closing(batches_read), closing(answers_of_fed(batches_read, job, clock)) as answers:
             yield from answers
         return
     in_model = BoundedSemaphore(threads_of(job.config.placement))
-    with closing(read), ThreadPoolExecutor(threads, thread_name_prefix="step") as pool:
+    with closing(batches_read), ThreadPoolExecutor(threads, thread_name_prefix="step") as pool:
         waiting: deque[Future[pa.Table]] = deque()
         role: list[R] = []  # built for the first batch: where nothing is left to do, no model is loaded
         try:
-            for batch in read:
+            for batch in batches_read:
                 if not role:
                     role.append(job.role_factory())
                 waiting.append(pool.submit(answered_in, clock, batch, job, role[0], in_model))
@@ -240,8 +242,8 @@ def _threads(job: Job[R]) -> int:
 
 
 def _clock(job: Job[R], gpu: GpuMeter) -> BusyClock:
-    """Returns a clock of those who work for the stage: the thread that reads rows, and processes that decode and
-    threads that answer, or threads that do both."""
+    """Returns a clock of the stage's workers: the thread that reads rows, and either processes that decode and threads
+    that answer, or threads that do both."""
     placement, parts = job.config.placement, parts_of(job)
     workers: dict[str, tuple[int, tuple[Part, ...]]] = {"reader": (1, ("reading",))}
     if job.prepare is not None and placement.decoders:
@@ -256,21 +258,21 @@ def _batches(rows: Rows, job: Job[R], done: Digests) -> Iterator[pa.Table]:
     """Yields the rows that are not done in batches for the step: small tables of a source are joined, large
     ones cut."""
     size = job.config.placement.batch * threads_of(job.config.placement)
-    held: list[pa.Table] = []
+    pending: list[pa.Table] = []
     for table in rows.tables():
         for start in range(0, table.num_rows, size):
             part = not_yet(table.slice(start, size), job.id_column, done)
             if not part.num_rows:
                 continue  # nothing is held for rows that are done: a resumed stage may have millions
-            held.append(part)
-            count, held_bytes = (sum(getattr(part, what) for part in held) for what in ("num_rows", "nbytes"))
+            pending.append(part)
+            count, held_bytes = (sum(getattr(part, measure) for part in pending) for measure in ("num_rows", "nbytes"))
             if count >= size or held_bytes > BLOCK_BYTES:
-                joined = pa.concat_tables(held)
-                yield from cut(each_once(joined.slice(0, size), job.id_column), job.config)
-                held = [joined.slice(size)]
-    rest = pa.concat_tables(held) if held else None
-    if rest is not None and rest.num_rows:
-        yield from cut(each_once(rest, job.id_column), job.config)
+                combined = pa.concat_tables(pending)
+                yield from cut(each_once(combined.slice(0, size), job.id_column), job.config)
+                pending = [combined.slice(size)]
+    remainder = pa.concat_tables(pending) if pending else None
+    if remainder is not None and remainder.num_rows:
+        yield from cut(each_once(remainder, job.id_column), job.config)
 
 
 def _read_ahead(items: Iterator[T], at_work: Callable[[], AbstractContextManager[None]]) -> Generator[T, None, None]:
@@ -281,7 +283,7 @@ def _read_ahead(items: Iterator[T], at_work: Callable[[], AbstractContextManager
             return next(items, None)
 
     with ThreadPoolExecutor(1, thread_name_prefix="read") as reader:
-        coming = reader.submit(read)
-        while (item := coming.result()) is not None:
-            coming = reader.submit(read)
+        future = reader.submit(read)
+        while (item := future.result()) is not None:
+            future = reader.submit(read)
             yield item

@@ -88,11 +88,11 @@ def selected(images: str, wanted: Callable[[], Iterable[Digests]]) -> Selection:
     total, all_wanted = _compared(parts, wanted)
     if all_wanted:
         return Selection(parts, _name_blocks(parts.names()), total, None)
-    marks = RecordBuffer(DIGEST)
-    for some in wanted():
-        marks.add(some)
-    those = np.unique(marks.whole())
-    return Selection(parts, _name_blocks(_holding(parts, those)), total, those)
+    buffer = RecordBuffer(DIGEST)
+    for block in wanted():
+        buffer.add(block)
+    ids = np.unique(buffer.whole())
+    return Selection(parts, _name_blocks(_holding(parts, ids)), total, ids)
 
 
 def _compared(parts: Parts, wanted: Callable[[], Iterable[Digests]]) -> tuple[int, bool]:
@@ -100,15 +100,15 @@ def _compared(parts: Parts, wanted: Callable[[], Iterable[Digests]]) -> tuple[in
     the rows."""
     total, all_wanted = 0, True
     folder = parts.path if parts.local else None
-    with OnDisk(DIGEST, folder) as those, OnDisk(DIGEST, folder) as held:
-        for some in wanted():
-            those.add(some)
+    with OnDisk(DIGEST, folder) as wanted_ids, OnDisk(DIGEST, folder) as part_ids:
+        for block in wanted():
+            wanted_ids.add(block)
         for table in parts.each(("image_id",)):
-            held.add(digests(table["image_id"]))
-        for some, there in zip(those.in_order(), held.in_order(), strict=True):
-            some = distinct(some)
-            total += len(some)
-            all_wanted = all_wanted and among(there, some)
+            part_ids.add(digests(table["image_id"]))
+        for block, part_block in zip(wanted_ids.in_order(), part_ids.in_order(), strict=True):
+            block = distinct(block)
+            total += len(block)
+            all_wanted = all_wanted and among(part_block, block)
     return total, all_wanted
 
 
@@ -184,10 +184,10 @@ class ImageStages:
         in the parts.
         """
         total = images.total * len(classifiers)
-        questions = [one.question for one in classifiers]
+        questions = [classifier.question for classifier in classifiers]
         expand = partial(_images_to_classify, images=images, questions=questions)
         rows = Rows(images.blocks, expand, total, partial(prediction_ids, questions, images))
-        prepare = reading_before(source, preparing(one.shape for one in classifiers))
+        prepare = reading_before(source, preparing(classifier.shape for classifier in classifiers))
         step, role = with_reading(predict_all, partial(loaded, classifiers), source, prepare)
         config = replace(CLASSIFY, total=total)
         return self.runner.run(
@@ -203,7 +203,7 @@ class ImageStages:
 
 
 def loaded(classifiers: Sequence[AuditedClassifier]) -> list[LoadedClassifier]:
-    return [LoadedClassifier(one.classifier(), one.question) for one in classifiers]
+    return [LoadedClassifier(classifier.classifier(), classifier.question) for classifier in classifiers]
 
 
 def prediction_ids(questions: Sequence[Classification], images: Selection) -> Iterator[pa.Array]:
@@ -231,12 +231,12 @@ def images_wanted(names: pa.Table, parts: Parts, wanted: RowsByImage) -> Iterato
     for name in names["name"].to_pylist():
         # Not a join of tables: Arrow's cannot carry binary columns of more than 2 GiB.
         images = completed(parts.read(name, COLUMNS))
-        of_part = wanted.of(images["image_id"])
-        at = pc.index_in(of_part["image_id"].combine_chunks(), images["image_id"].combine_chunks())
-        rows = images.take(at)
-        for column in of_part.column_names:
+        matches = wanted.of(images["image_id"])
+        positions = pc.index_in(matches["image_id"].combine_chunks(), images["image_id"].combine_chunks())
+        rows = images.take(positions)
+        for column in matches.column_names:
             if column != "image_id":
-                rows = rows.append_column(column, of_part[column])
+                rows = rows.append_column(column, matches[column])
         yield rows
 
 
@@ -249,14 +249,14 @@ class RowsByImage:
 
     @staticmethod
     def by_image(rows: pa.Table) -> RowsByImage:
-        marks = digests(rows["image_id"])
-        order = np.argsort(marks, kind="stable")
-        return RowsByImage(rows.take(order).combine_chunks(), marks[order])
+        keys = digests(rows["image_id"])
+        order = np.argsort(keys, kind="stable")
+        return RowsByImage(rows.take(order).combine_chunks(), keys[order])
 
     def of(self, images: pa.ChunkedArray) -> pa.Table:
         """Returns the rows of these images."""
-        marks = np.unique(digests(images))
-        first, last = (np.searchsorted(self.digests, marks, side=side) for side in ("left", "right"))
+        keys = np.unique(digests(images))
+        first, last = (np.searchsorted(self.digests, keys, side=side) for side in ("left", "right"))
         ranges = [np.arange(a, b) for a, b in zip(first, last, strict=True)]
         return self.rows.take(np.concatenate([np.zeros(0, np.int64), *ranges]))
 
@@ -301,14 +301,16 @@ def look_and_classify(
 
     `rows`: their numbers, and the source's revision, which the images' ids contain.
     """
-    questions = [one.question for one in classifiers]
+    questions = [classifier.question for classifier in classifiers]
     numbers, revision = rows
-    asked = numbered(numbers, revision, "prediction_id", partial(with_prediction_ids, questions=questions))
+    prediction_rows = numbered(numbers, revision, "prediction_id", partial(with_prediction_ids, questions=questions))
     total = len(numbers) * len(classifiers)
-    views, every = usable(one.shape for one in classifiers)
-    others: Others = "none" if every else "files" if any(one.takes_files for one in classifiers) else "decoded"
+    views, all_usable = usable(classifier.shape for classifier in classifiers)
+    others: Others = (
+        "none" if all_usable else "files" if any(classifier.takes_files for classifier in classifiers) else "decoded"
+    )
     return runner.run(
-        replace(asked, total=total),
+        replace(prediction_rows, total=total),
         _predicted,
         partial(loaded, classifiers),
         to.predictions,
@@ -321,7 +323,7 @@ def look_and_classify(
 
 
 def _predicted(images: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
-    return pa.concat_tables([predict_all(some.drop_columns(["bytes"]), classifiers) for some in _in_memory(images)])
+    return pa.concat_tables([predict_all(batch.drop_columns(["bytes"]), classifiers) for batch in _in_memory(images)])
 
 
 def _in_memory(images: pa.Table) -> Iterator[pa.Table]:

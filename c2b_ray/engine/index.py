@@ -56,17 +56,21 @@ def built(out: str, made_by: dict[str, Any], listed: pa.Table) -> dict[str, Any]
     return summary
 
 
-def _check_source(out: str, images: str, then: pa.Table, now: pa.Table) -> None:
-    before, after = (dict(zip(*(t[name].to_pylist() for name in ("name", "size")), strict=True)) for t in (then, now))
+def _check_source(out: str, images: str, earlier: pa.Table, now: pa.Table) -> None:
+    old_sizes, new_sizes = (
+        dict(zip(*(t[name].to_pylist() for name in ("name", "size")), strict=True)) for t in (earlier, now)
+    )
     differences = {
-        "new": sorted(after.keys() - before.keys()),
-        "gone": sorted(before.keys() - after.keys()),
-        "of another size": sorted(name for name in before.keys() & after.keys() if before[name] != after[name]),
+        "new": sorted(new_sizes.keys() - old_sizes.keys()),
+        "gone": sorted(old_sizes.keys() - new_sizes.keys()),
+        "of another size": sorted(
+            name for name in old_sizes.keys() & new_sizes.keys() if old_sizes[name] != new_sizes[name]
+        ),
     }
-    said = [f"{len(names)} {how} (such as {names[0]!r})" for how, names in differences.items() if names]
-    if said:
+    diff = [f"{len(names)} {change} (such as {names[0]!r})" for change, names in differences.items() if names]
+    if diff:
         raise RunError(
-            f"{images} has changed since {out} was built: files {', '.join(said)}. An index is not added to: delete it "
+            f"{images} has changed since {out} was built: files {', '.join(diff)}. An index is not added to: delete it "
             "and build it again, or choose another --out"
         )
 
@@ -88,10 +92,10 @@ def embed_source(
     """
     building = _building(out)
     files.make_directory(building)
-    begun = f"{building}/{MADE_BY}"
-    if not files.exists(begun):
-        files.write_bytes(begun, json.dumps(made_by).encode())
-    elif json.loads(files.read_bytes(begun)) != made_by:
+    marker = f"{building}/{MADE_BY}"
+    if not files.exists(marker):
+        files.write_bytes(marker, json.dumps(made_by).encode())
+    elif json.loads(files.read_bytes(marker)) != made_by:
         raise RunError(f"{building} was begun from other images or another encoder; delete it, or choose another --out")
     schema = embeddings(int(made_by["dimension"]))
     config = replace(CLASSIFY, schema=schema, stage="embed", rows_per_file=2048, total=images.total)
@@ -129,11 +133,11 @@ def build(
             files.download(building, folder)
         parts = sorted(folder.glob("part-*.parquet"))
 
-        def more(where: Path, manifest: Manifest) -> None:
-            files.write_table(f"{where}/{ERRORS}", failed)
-            _note(where, _summary(out, made_by, manifest, failed.num_rows, left_out), listed)
+        def more(index_folder: Path, manifest: Manifest) -> None:
+            files.write_table(f"{index_folder}/{ERRORS}", failed)
+            _note(index_folder, _summary(out, made_by, manifest, failed.num_rows, left_out), listed)
 
-        manifest = _written(out, lambda where: faiss_build.write(where, *encoder, parts, wish, more=more))
+        manifest = _written(out, lambda destination: faiss_build.write(destination, *encoder, parts, wish, more=more))
     files.remove_directory(building)
     return _summary(out, made_by, manifest, failed.num_rows, left_out)
 
@@ -164,11 +168,11 @@ def import_folder(
         )
     encoder, folder = (made_by["encoder"], made_by["encoder_revision"]), source[0].images
 
-    def more(where: Path, manifest: Manifest) -> None:
-        _note(where, _summary(out, made_by, manifest, manifest.skipped), listed)
+    def more(index_folder: Path, manifest: Manifest) -> None:
+        _note(index_folder, _summary(out, made_by, manifest, manifest.skipped), listed)
 
     settings: dict[str, Any] = {"group_rows": 16384, "images_root": folder, "more": more}
-    manifest = _written(out, lambda where: faiss_build.write(where, *encoder, source, wish, **settings))
+    manifest = _written(out, lambda destination: faiss_build.write(destination, *encoder, source, wish, **settings))
     return _summary(out, made_by, manifest, manifest.skipped)
 
 
@@ -214,10 +218,10 @@ def search_captions(
     `made_by`.
     """
     files.make_directory(out)
-    begun = f"{out}/{MADE_BY}"
-    if not files.exists(begun):
-        files.write_bytes(begun, json.dumps(made_by).encode())
-    elif json.loads(files.read_bytes(begun)) != made_by:
+    marker = f"{out}/{MADE_BY}"
+    if not files.exists(marker):
+        files.write_bytes(marker, json.dumps(made_by).encode())
+    elif json.loads(files.read_bytes(marker)) != made_by:
         raise RunError(
             f"{out} holds answers to other captions, or of another index; choose another --out, or delete it"
         )
@@ -276,12 +280,12 @@ def _of_table(location: Location, name: str) -> Rows:
         sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
         column = next((name for name in COLUMNS if name in file.schema_arrow.names), None)
         if column is None:
-            there = ", ".join(file.schema_arrow.names)
-            raise SourceError(f"{location.source}: no column {' or '.join(COLUMNS)}; it has {there}")
+            columns = ", ".join(file.schema_arrow.names)
+            raise SourceError(f"{location.source}: no column {' or '.join(COLUMNS)}; it has {columns}")
     if not sum(sizes):
         raise SourceError(f"{location.source}: holds no caption")
-    firsts = accumulate(sizes, initial=0)
-    groups = [pa.table({"group": [n], "first": [first]}) for n, first in zip(range(len(sizes)), firsts, strict=False)]
+    starts = accumulate(sizes, initial=0)
+    groups = [pa.table({"group": [n], "first": [first]}) for n, first in zip(range(len(sizes)), starts, strict=False)]
     return Rows(groups, partial(_of_groups, location=location, name=name, column=column), sum(sizes))
 
 

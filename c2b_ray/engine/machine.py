@@ -89,13 +89,13 @@ def cores() -> int:
     return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
 
 
-def cpu_quota(groups: str | Path = GROUPS, own: str | Path = OWN_GROUPS) -> float | None:
+def cpu_quota(groups: str | Path = GROUPS, own_groups: str | Path = OWN_GROUPS) -> float | None:
     """Returns the cores' worth of time that control groups grant, such as 1.5; None without a limit.
 
-    `groups`: where control groups are mounted; `own`: the file that names those of this process.
+    `groups`: where control groups are mounted; `own_groups`: the file that names those of this process.
     """
     quotas = []
-    for folder in _folders("cpu", groups, own):
+    for folder in _folders("cpu", groups, own_groups):
         with suppress(OSError, ValueError):
             quota, _, period = (folder / "cpu.max").read_text().partition(" ")
             quotas.append(int(quota) / int(period))
@@ -106,28 +106,28 @@ def cpu_quota(groups: str | Path = GROUPS, own: str | Path = OWN_GROUPS) -> floa
     return min((quota for quota in quotas if quota > 0), default=None)
 
 
-def memory_bytes(groups: str | Path = GROUPS, own: str | Path = OWN_GROUPS) -> int:
+def memory_bytes(groups: str | Path = GROUPS, own_groups: str | Path = OWN_GROUPS) -> int:
     """Returns the bytes of memory that this process may use: the machine's, or the least limit of its control
     groups."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for folder in _folders("memory", groups, own):
+    for folder in _folders("memory", groups, own_groups):
         for name in ("memory.max", "memory.limit_in_bytes"):
             with suppress(OSError, ValueError):  # "max": no limit
                 limits.append(int((folder / name).read_text()))
     return min(limits)
 
 
-def _folders(controller: str, groups: str | Path, own: str | Path) -> Iterator[Path]:
+def _folders(controller: str, groups: str | Path, own_groups: str | Path) -> Iterator[Path]:
     """Yields the folders whose limits bind this process: its group and those above, of either version."""
     with suppress(OSError):
-        for line in Path(own).read_text().splitlines():
+        for line in Path(own_groups).read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if controllers and controller not in controllers.split(","):
                 continue
             root = Path(groups, controllers)
             # A container sees its own group as the root, though the name that the file gives may be the host's.
-            for above in (Path(path), *Path(path).parents):
-                yield root / str(above).lstrip("/")
+            for group in (Path(path), *Path(path).parents):
+                yield root / str(group).lstrip("/")
 
 
 def gpus() -> int:
@@ -135,16 +135,16 @@ def gpus() -> int:
     assigned = devices.assignment()
     if assigned is not None:
         return len(assigned.gpus)
-    there = 0
+    n_devices = 0
     with suppress(OSError):
-        there = sum(_DEVICE.fullmatch(name) is not None for name in os.listdir("/dev"))
+        n_devices = sum(_DEVICE.fullmatch(name) is not None for name in os.listdir("/dev"))
     visible = os.environ.get(devices.VISIBLE)
     if visible is None:
-        return there
+        return n_devices
     names = visible.split(",") if visible else []
     # CUDA ignores what comes after a name that is none.
     valid = next((i for i, name in enumerate(names) if name.strip().startswith("-") or not name.strip()), len(names))
-    return min(there, valid)
+    return min(n_devices, valid)
 
 
 def object_store_mb() -> int:
@@ -153,8 +153,8 @@ def object_store_mb() -> int:
 
     Says so where a container has too little of that, such as Docker's 64 MB: Ray then keeps it in files.
     """
-    wanted = STORE_PER_GPU_MB * gpus()
-    if not wanted:
+    wanted_mb = STORE_PER_GPU_MB * gpus()
+    if not wanted_mb:
         return STORE_MB
     memory = memory_bytes() >> 20
     free = shutil.disk_usage(SHARED).free >> 20 if os.path.isdir(SHARED) else 0
@@ -166,4 +166,4 @@ def object_store_mb() -> int:
             free,
         )
         return STORE_MB
-    return max(STORE_MB, min(wanted, memory // 8, free * 9 // 10))
+    return max(STORE_MB, min(wanted_mb, memory // 8, free * 9 // 10))

@@ -41,23 +41,31 @@ def _nodes() -> list[Node]:
     nodes = []
     for node in ray.nodes():  # type: ignore[no-untyped-call]
         if node["Alive"]:
-            there, left = node["Resources"], free.get(node["NodeID"], {})
-            gpus = float(there.get("GPU", 0.0))
-            nodes.append(Node(float(there.get("CPU", 0.0)), gpus, float(left.get("GPU", 0.0)), dict(node["Labels"])))
+            resources, free_resources = node["Resources"], free.get(node["NodeID"], {})
+            gpus = float(resources.get("GPU", 0.0))
+            nodes.append(
+                Node(
+                    float(resources.get("CPU", 0.0)), gpus, float(free_resources.get("GPU", 0.0)), dict(node["Labels"])
+                )
+            )
     return nodes
 
 
 def object_store_bytes() -> int | None:
     """Returns the size of the smallest object store of a node with CPUs; None where no node says."""
-    there = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-    sizes = [int(of.get("object_store_memory", 0)) for of in there if of.get("CPU")]
+    resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    sizes = [
+        int(resources_of_node.get("object_store_memory", 0))
+        for resources_of_node in resources
+        if resources_of_node.get("CPU")
+    ]
     return min((size for size in sizes if size), default=None)
 
 
 def free_cpus() -> list[float]:
     """Returns the free CPUs of each node."""
     free = ray._private.state.available_resources_per_node()  # type: ignore[no-untyped-call]
-    return [float(left.get("CPU", 0.0)) for left in free.values()]
+    return [float(resources.get("CPU", 0.0)) for resources in free.values()]
 
 
 def startable(nodes: Sequence[Node], config: Any) -> tuple[Node, ...]:
@@ -65,10 +73,10 @@ def startable(nodes: Sequence[Node], config: Any) -> tuple[Node, ...]:
 
     It names groups of nodes by their resources, because Ray Data, too, tells a node's group by them.
     """
-    coming: list[Node] = []
+    startable_nodes: list[Node] = []
     for group in config.node_group_configs if config else ():
         cpus, gpus = float(group.resources.get("CPU", 0)), float(group.resources.get("GPU", 0))
-        here = sum((node.cpus, node.gpus) == (cpus, gpus) for node in nodes)
-        most = group.max_count if group.max_count >= 0 else MOST_STARTABLE  # -1 where there is no limit
-        coming += [Node(cpus, gpus)] * max(0, min(most, MOST_STARTABLE) - here)
-    return tuple(node for node in coming if node.cpus)
+        n_present = sum((node.cpus, node.gpus) == (cpus, gpus) for node in nodes)
+        limit = group.max_count if group.max_count >= 0 else MOST_STARTABLE  # -1 where there is no limit
+        startable_nodes += [Node(cpus, gpus)] * max(0, min(limit, MOST_STARTABLE) - n_present)
+    return tuple(node for node in startable_nodes if node.cpus)

@@ -24,13 +24,16 @@ MOST_BLOCKS = 128
 Named = Callable[[pa.Table], pa.Table]
 
 
-def numbered(wanted: draw.Rows, revision: str, id_column: str = "image_id", named: Named | None = None) -> Rows:
-    """Returns the rows of a stage: `row` and `image_id` of each of the `wanted` rows of the source of this revision.
+def numbered(wanted_rows: draw.Rows, revision: str, id_column: str = "image_id", named: Named | None = None) -> Rows:
+    """Returns the rows of a stage: `row` and `image_id` of each of the `wanted_rows` rows of the source of this
+    revision.
 
     `named`: adds columns that follow from `image_id`, such as the stage's `id_column`.
     """
     # Ids are made where the rows are fetched: as text they take eight times the memory of the numbers.
-    numbers = wanted.astype(np.min_scalar_type(wanted.max(initial=0)))  # held, and sent, while images are fetched
+    numbers = wanted_rows.astype(
+        np.min_scalar_type(wanted_rows.max(initial=0))
+    )  # held, and sent, while images are fetched
     size = max(AT_ONCE, ceil(len(numbers) / MOST_BLOCKS))
     blocks = [pa.table({"row": numbers[start : start + size]}) for start in range(0, max(1, len(numbers)), size)]
     expand = partial(_with_ids, revision=revision, named=named)
@@ -41,14 +44,14 @@ def numbered(wanted: draw.Rows, revision: str, id_column: str = "image_id", name
                 column = part[id_column].combine_chunks()
                 yield column.flatten() if pa.types.is_list(column.type) else column
 
-    return Rows(blocks, expand, len(wanted), ids)
+    return Rows(blocks, expand, len(wanted_rows), ids)
 
 
 def _with_ids(rows: pa.Table, revision: str, named: Named | None) -> Iterator[pa.Table]:
     for start in range(0, rows.num_rows, AT_ONCE):
-        some = rows.slice(start, AT_ONCE)
-        some = some.append_column("image_id", image_ids(some["row"].to_numpy(), revision))
-        yield some if named is None else named(some)
+        block = rows.slice(start, AT_ONCE)
+        block = block.append_column("image_id", image_ids(block["row"].to_numpy(), revision))
+        yield block if named is None else named(block)
 
 
 class _OneAtATime:

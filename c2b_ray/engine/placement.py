@@ -129,13 +129,13 @@ def placed(
     """
     section = config.stage(stage)
     # An autoscaler does not say which labels its nodes will have.
-    here = tuple(node for node in cluster.nodes if matches(section.labels or {}, node.labels))
-    usable = Cluster(here, cluster.startable)
+    matching = tuple(node for node in cluster.nodes if matches(section.labels or {}, node.labels))
+    usable_cluster = Cluster(matching, cluster.startable)
     if not cluster.elastic:
-        _check_possible(stage, section, here, config.file)
-    placement = defaults(stage, usable, served, section.gpus)
+        _check_possible(stage, section, matching, config.file)
+    placement = defaults(stage, usable_cluster, served, section.gpus)
     if prepared and not served:
-        placement = _fed(placement, usable, section.decoders)
+        placement = _fed(placement, usable_cluster, section.decoders)
     placement = replace(placement, **section.model_dump(exclude_none=True))
     if section.min_actors is None:
         return replace(placement, min_actors=min(placement.min_actors, placement.max_actors))
@@ -148,8 +148,8 @@ def check(config: PlacementConfig, cluster: Cluster) -> None:
     for stage in NEEDS:
         section = config.stage(stage)
         if not cluster.elastic:
-            here = tuple(node for node in cluster.nodes if matches(section.labels or {}, node.labels))
-            _check_possible(stage, section, here, config.file)
+            matching = tuple(node for node in cluster.nodes if matches(section.labels or {}, node.labels))
+            _check_possible(stage, section, matching, config.file)
 
 
 def defaults(stage: Stage, cluster: Cluster, served: bool = False, gpus: float | None = None) -> Placement:
@@ -180,13 +180,13 @@ def _fed(placement: Placement, cluster: Cluster, decoders: int | None) -> Placem
         return placement
     cpus = min(placement.cpus, FED_CPUS)
     nodes = [*cluster.nodes, *cluster.startable]
-    left = int(sum(node.cpus for node in nodes) - cpus * placement.max_actors - 1)
-    placement = replace(placement, cpus=cpus, decoders=max(1, left) if decoders is None else decoders)
+    free_cpus = int(sum(node.cpus for node in nodes) - cpus * placement.max_actors - 1)
+    placement = replace(placement, cpus=cpus, decoders=max(1, free_cpus) if decoders is None else decoders)
     if not placement.gpus:
         return placement
-    most = placement.max_actors
+    processes = placement.max_actors
     threads = min(placement.threads, GPU_THREADS)
-    return replace(placement, threads=threads, min_actors=1 if cluster.elastic else most)
+    return replace(placement, threads=threads, min_actors=1 if cluster.elastic else processes)
 
 
 def within(placement: Placement, free_cpus: Sequence[float], elastic: bool = False) -> Placement:
@@ -214,10 +214,12 @@ def within(placement: Placement, free_cpus: Sequence[float], elastic: bool = Fal
 
 def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
     """Returns whether Ray's label selector `selector` selects a node with these labels."""
-    for name, wanted in selector.items():
-        negated = wanted.startswith("!")
-        listed = re.fullmatch(r"in\((.*)\)", wanted.removeprefix("!"))
-        values = [value.strip() for value in listed[1].split(",")] if listed else [wanted.removeprefix("!")]
+    for name, pattern in selector.items():
+        negated = pattern.startswith("!")
+        alternatives = re.fullmatch(r"in\((.*)\)", pattern.removeprefix("!"))
+        values = (
+            [value.strip() for value in alternatives[1].split(",")] if alternatives else [pattern.removeprefix("!")]
+        )
         if (labels.get(name) in values) == negated:
             return False
     return True
@@ -225,25 +227,27 @@ def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
 
 def _waiting(needs: _Needs, nodes: Sequence[Node]) -> Placement:
     """Returns a placement for processes that wait for files or services: a quarter of a CPU each, one per few CPUs."""
-    most = max(1, sum(int(node.cpus // needs.width) for node in nodes))
+    processes = max(1, sum(int(node.cpus // needs.width) for node in nodes))
     threads = min(MOST_THREADS, _largest(nodes)) if needs.threads else 1
-    return Placement(needs.batch, threads, max_actors=most, cpus=0.25)
+    return Placement(needs.batch, threads, max_actors=processes, cpus=0.25)
 
 
 def _share(nodes: Sequence[Node]) -> float:
     """Returns the share of a GPU for each process: a whole GPU if one is free, else what others, such as replicas of
     Serve, leave."""
-    left = [node.gpus_left for node in nodes if node.gpus_left >= SMALLEST_SHARE]
-    return 0.0 if not left else 1.0 if max(left) >= 1 else math.floor(min(left) * 100) / 100
+    free_shares = [node.gpus_left for node in nodes if node.gpus_left >= SMALLEST_SHARE]
+    return 0.0 if not free_shares else 1.0 if max(free_shares) >= 1 else math.floor(min(free_shares) * 100) / 100
 
 
 def _on_gpus(needs: _Needs, nodes: Sequence[Node], gpus: float) -> Placement:
     """Returns as many processes as the free GPUs have such shares, each with its part of the node's CPUs."""
-    able = [node for node in nodes if node.gpus_left >= gpus]
-    most = sum(int(node.gpus_left / gpus + 1e-6) for node in able)
-    width = min([needs.width, *(node.cpus * gpus / node.gpus for node in able)])
+    usable_nodes = [node for node in nodes if node.gpus_left >= gpus]
+    processes = sum(int(node.gpus_left / gpus + 1e-6) for node in usable_nodes)
+    width = min([needs.width, *(node.cpus * gpus / node.gpus for node in usable_nodes)])
     threads = max(1, int(width)) if needs.threads else 1
-    return Placement(needs.gpu_batch or needs.batch, threads, max_actors=max(1, most), cpus=_reserved(width), gpus=gpus)
+    return Placement(
+        needs.gpu_batch or needs.batch, threads, max_actors=max(1, processes), cpus=_reserved(width), gpus=gpus
+    )
 
 
 def _on_cpus(needs: _Needs, nodes: Sequence[Node]) -> Placement:
@@ -251,9 +255,9 @@ def _on_cpus(needs: _Needs, nodes: Sequence[Node]) -> Placement:
     reads."""
     largest = _largest(nodes)
     width = largest // math.ceil(largest / needs.width)
-    most = sum(int(node.cpus // width) for node in nodes)
+    processes = sum(int(node.cpus // width) for node in nodes)
     cpus = _reserved(width) if needs.reads else float(width)
-    return Placement(needs.batch, int(width) if needs.threads else 1, max_actors=most, cpus=cpus)
+    return Placement(needs.batch, int(width) if needs.threads else 1, max_actors=processes, cpus=cpus)
 
 
 def _reserved(width: float) -> float:
@@ -270,9 +274,9 @@ def _check_possible(stage: Stage, section: StagePlacement, nodes: Sequence[Node]
     brings."""
     if section.labels and not nodes:
         labels = ", ".join(f"{name}={value}" for name, value in section.labels.items())
-        why = f"no node of this cluster has {labels}; `ray start --labels` gives a node its labels"
-        raise ConfigError(f"stages.{stage}.labels", why, location=file)
-    for name, wanted in (("gpus", section.gpus or 0.0), ("cpus", section.cpus or 0.0)):
-        if wanted > (most := max((getattr(node, name) for node in nodes), default=0.0)):
-            why = f"{wanted:g} for one process is more than the {most:g} of any node that the stage may run on"
-            raise ConfigError(f"stages.{stage}.{name}", why, location=file)
+        problem = f"no node of this cluster has {labels}; `ray start --labels` gives a node its labels"
+        raise ConfigError(f"stages.{stage}.labels", problem, location=file)
+    for name, required in (("gpus", section.gpus or 0.0), ("cpus", section.cpus or 0.0)):
+        if required > (largest := max((getattr(node, name) for node in nodes), default=0.0)):
+            problem = f"{required:g} for one process is more than the {largest:g} of any node that the stage may run on"
+            raise ConfigError(f"stages.{stage}.{name}", problem, location=file)

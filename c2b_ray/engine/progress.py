@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from c2b_ray.steps.fetch import seconds_of_reading
 
-# What a stage waits for while it runs: how busy are those that read, that decode and that answer, and the GPU.
+# What a stage waits for while it runs: how busy its readers, its decoders, its model threads and the GPU are.
 
 
 Part = Literal["reading", "decoding", "model", "gpu"]
@@ -42,8 +42,8 @@ class BusyShares:
     @property
     def shares(self) -> dict[Part, float]:
         """The shares that are known."""
-        found: dict[Part, float | None] = {part: getattr(self, part) for part in PARTS}
-        return {part: share for part, share in found.items() if share is not None}
+        shares: dict[Part, float | None] = {part: getattr(self, part) for part in PARTS}
+        return {part: share for part, share in shares.items() if share is not None}
 
     def record(self) -> dict[str, Any]:
         """Returns the entry in a run's manifest."""
@@ -70,12 +70,12 @@ class Record:
     gpu: float | None = None
 
     def dumps(self) -> str:
-        return json.dumps({"gpu": self.gpu, "spent": {name: vars(one) for name, one in self.spent.items()}})
+        return json.dumps({"gpu": self.gpu, "spent": {name: vars(seconds) for name, seconds in self.spent.items()}})
 
     @staticmethod
     def loads(text: str | bytes) -> Record:
-        read = json.loads(text)
-        return Record({name: WorkerSeconds(**one) for name, one in read["spent"].items()}, read["gpu"])
+        data = json.loads(text)
+        return Record({name: WorkerSeconds(**seconds) for name, seconds in data["spent"].items()}, data["gpu"])
 
 
 def busy_of(
@@ -88,21 +88,21 @@ def busy_of(
     now, records = time.time() if now is None else now, list(records)
     kinds: dict[str, list[WorkerSeconds]] = {}
     for record in records:
-        for name, spent in record.spent.items():
-            if spent.began is not None:
-                kinds.setdefault(name, []).append(spent)
+        for name, worker in record.spent.items():
+            if worker.began is not None:
+                kinds.setdefault(name, []).append(worker)
     gpus = [record.gpu for record in records if record.gpu is not None]
     shares: dict[Part, float] = {"gpu": sum(gpus) / len(gpus)} if gpus else {}
     totals = [dict(shares)] if gpus else []
-    for name, some in kinds.items():
-        since = [now - (spent.began or now) for spent in some]
-        there = sum(spent.workers * seconds for spent, seconds in zip(some, since, strict=True))
+    for name, workers in kinds.items():
+        durations = [now - (worker.began or now) for worker in workers]
+        capacity = sum(worker.workers * seconds for worker, seconds in zip(workers, durations, strict=True))
         if most and name in most:
-            there = min(there, most[name] * max(since))
+            capacity = min(capacity, most[name] * max(durations))
         of_kind: dict[Part, float] = {}
-        for spent in some:
-            for part, seconds in spent.parts.items():
-                of_kind[part] = of_kind.get(part, 0.0) + seconds / max(there, 1e-9)
+        for worker in workers:
+            for part, seconds in worker.parts.items():
+                of_kind[part] = of_kind.get(part, 0.0) + seconds / max(capacity, 1e-9)
         of_kind = {part: min(1.0, share) for part, share in of_kind.items()}
         totals.append(of_kind)
         for part, share in of_kind.items():
@@ -112,10 +112,10 @@ def busy_of(
 
 def _limit(totals: Iterable[Mapping[Part, float]]) -> Part | None:
     """Returns on what the busiest workers spend most of their time, where they are busy all the time."""
-    most = max(totals, key=lambda shares: sum(shares.values()))
-    if sum(most.values()) < LIMITS:
+    busiest = max(totals, key=lambda shares: sum(shares.values()))
+    if sum(busiest.values()) < LIMITS:
         return None
-    return max(most.items(), key=lambda share: share[1])[0]
+    return max(busiest.items(), key=lambda share: share[1])[0]
 
 
 class BusyClock:
@@ -137,29 +137,32 @@ class BusyClock:
     @contextmanager
     def at_work(self, name: str, part: Part) -> Iterator[None]:
         """Counts the time of the body for a worker of this kind."""
-        began, clock = time.time(), time.monotonic()
-        self._begin(name, began)
+        started, clock = time.time(), time.monotonic()
+        self._begin(name, started)
         try:
             yield
         finally:
-            self.add(name, {part: time.monotonic() - clock}, began)
+            self.add(name, {part: time.monotonic() - clock}, started)
 
     def add(self, name: str, seconds: Mapping[Part, float], began: float) -> None:
         """Counts seconds that a worker of this kind has spent since `began` (time.time())."""
         self._begin(name, began)
         with self._lock:
-            for part, some in seconds.items():
-                self._spent[name].parts[part] += some
+            for part, part_seconds in seconds.items():
+                self._spent[name].parts[part] += part_seconds
 
     def _begin(self, name: str, began: float) -> None:
         with self._lock:
-            spent = self._spent[name]
-            spent.began = began if spent.began is None else min(began, spent.began)
+            worker = self._spent[name]
+            worker.began = began if worker.began is None else min(began, worker.began)
 
     def record(self) -> Record:
         with self._lock:
-            spent = {name: WorkerSeconds(one.workers, dict(one.parts), one.began) for name, one in self._spent.items()}
-        return Record(spent, self._gpu())
+            by_name = {
+                name: WorkerSeconds(worker.workers, dict(worker.parts), worker.began)
+                for name, worker in self._spent.items()
+            }
+        return Record(by_name, self._gpu())
 
     def busy(self) -> BusyShares | None:
         return busy_of([self.record()])
@@ -170,19 +173,19 @@ _KEY = b"c2b seconds"
 
 def timed(rows: pa.Table, prepare: Callable[[pa.Table], pa.Table]) -> pa.Table:
     """Returns prepared rows that carry the seconds which that took; `times_of` takes them off."""
-    began, clock, read_before = time.time(), time.monotonic(), seconds_of_reading()
+    started, clock, read_before = time.time(), time.monotonic(), seconds_of_reading()
     prepared = prepare(rows)
-    read = seconds_of_reading() - read_before
-    took = {"began": began, "reading": read, "decoding": max(0.0, time.monotonic() - clock - read)}
+    reading = seconds_of_reading() - read_before
+    took = {"began": started, "reading": reading, "decoding": max(0.0, time.monotonic() - clock - reading)}
     return prepared.replace_schema_metadata({**(prepared.schema.metadata or {}), _KEY: json.dumps(took)})
 
 
 def times_of(prepared: pa.Table) -> tuple[pa.Table, dict[Part, float], float]:
-    """Returns rows that `timed` prepared without what they carry, the seconds by part, and when these began."""
+    """Takes the times off rows that `timed` prepared: returns the rows, the seconds by part, and when these began."""
     metadata = dict(prepared.schema.metadata or {})
     took = json.loads(metadata.pop(_KEY))
-    began = took.pop("began")
-    return prepared.replace_schema_metadata(metadata or None), took, began
+    started = took.pop("began")
+    return prepared.replace_schema_metadata(metadata or None), took, started
 
 
 @dataclass(frozen=True)
@@ -240,9 +243,9 @@ class ProgressCounter:
     def tell(self) -> None:
         if self._listener is not None:
             rate = self._answered / max(time.monotonic() - self._began, 1e-9)
-            busy = None if self.busy is None else self.busy()
+            busy_shares = None if self.busy is None else self.busy()
             self._listener(
-                Progress(self.rows, self.errors, self._resumed, self._total, rate, self._answered, busy=busy)
+                Progress(self.rows, self.errors, self._resumed, self._total, rate, self._answered, busy=busy_shares)
             )
 
     def wrote(self, rows: int, errors: int) -> None:

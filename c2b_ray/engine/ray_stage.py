@@ -85,10 +85,10 @@ Expand = Callable[[pa.Table], Iterator[pa.Table]]
 # CPUs that a reading task reserves. It waits more than it computes; and Ray 2.60 joins neighbouring operators that
 # reserve the same into one task, whose blocks are then bounded in rows only (`planned`), however large the images.
 READ_CPUS = 0.5
-# What a task that writes reserves: no more than Ray keeps free for each step of a stage on two processors. With a whole
-# one none was written before the source was through, so that a death lost all that was answered by then.
+# CPUs that a writing task reserves: no more than Ray keeps free for each step of a stage on two processors. With a
+# whole CPU no part was written before the source had ended, so that a death lost all answers so far.
 WRITE_CPUS = 0.25
-# What a task reserves that prepares rows: it computes all the time.
+# CPUs that a task reserves that prepares rows, which computes all the time.
 PREPARE_CPUS = 1.0
 PREPARED_BYTES = 2 * BLOCK_BYTES
 """Of a block of prepared rows, which holds as many as a batch of the model: 256 pictures of 224 pixels take 38 MB. Ray
@@ -129,14 +129,14 @@ def planned(
     store."""
     job, config, placement = assignment.job, assignment.job.config, assignment.job.config.placement
     if len(done):
-        left_out = partial(_not_yet, id_column=job.id_column, done=ray.put(done))
-        rows = rows.map_batches(left_out, batch_format="pyarrow", batch_size=None)
-    elsewhere = job.prepare is not None and placement.decoders > 0
+        without_done = partial(_not_yet, id_column=job.id_column, done=ray.put(done))
+        rows = rows.map_batches(without_done, batch_format="pyarrow", batch_size=None)
+    prepares_apart = job.prepare is not None and placement.decoders > 0
     # An actor finishes a whole block before any of it can be written. Sources fill blocks up to BLOCK_BYTES, which for
     # small rows would be a run's whole work in one block.
-    at_once = min(placement.batch, config.rows_per_file) if elsewhere else config.rows_per_file
-    rows = rows.repartition(target_num_rows_per_block=at_once)
-    if elsewhere:
+    rows_per_block = min(placement.batch, config.rows_per_file) if prepares_apart else config.rows_per_file
+    rows = rows.repartition(target_num_rows_per_block=rows_per_block)
+    if prepares_apart:
         rows = _prepared(rows, assignment)
         assignment = replace(assignment, job=replace(job, prepare=None))
     # Not `map_batches`: Ray 2.60's refuses a process with a GPU that takes whole blocks.
@@ -160,7 +160,7 @@ def planned(
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     context.raise_original_map_exception = True
-    context.target_max_block_size = prepared_bytes(placement.decoders, store) if elsewhere else BLOCK_BYTES
+    context.target_max_block_size = prepared_bytes(placement.decoders, store) if prepares_apart else BLOCK_BYTES
     return summaries
 
 
@@ -168,13 +168,13 @@ def _prepared(rows: ray.data.Dataset, assignment: Assignment[R]) -> ray.data.Dat
     """Returns the rows as tasks prepare them, a block of a batch each."""
     placement = assignment.job.config.placement
     # Ray joins operators that reserve the same: the actors would prepare.
-    alike = placement.cpus == PREPARE_CPUS and not placement.gpus
+    same_resources = placement.cpus == PREPARE_CPUS and not placement.gpus
     return rows.map_batches(
         partial(prepared_there, assignment=ray.put(assignment)),
         batch_format="pyarrow",
         batch_size=None,
         compute=TaskPoolStrategy(placement.decoders),
-        num_cpus=PREPARE_CPUS - 0.01 if alike else PREPARE_CPUS,
+        num_cpus=PREPARE_CPUS - 0.01 if same_resources else PREPARE_CPUS,
     )
 
 
@@ -255,9 +255,9 @@ class OnRay:
         # Some at a time, so that few are wasted where one fails. None is cancelled: Ray 2.60 ends the whole process
         # where a task completes while it is cancelled ("Tried to complete task that was not pending").
         for start in range(0, len(functions), CALLS_AT_ONCE):
-            some = functions[start : start + CALLS_AT_ONCE]
+            batch = functions[start : start + CALLS_AT_ONCE]
             # Put into the object store first: a function may hold much, and then travels by shared memory.
-            calls = [task.remote(ray.put(function), placement.computing) for function in some]
+            calls = [task.remote(ray.put(function), placement.computing) for function in batch]
             try:
                 results += ray.get(calls)
             except ray.exceptions.RayError as error:
@@ -288,20 +288,22 @@ class OnRay:
         if config.stage is not None:
             placement = placed(config.stage, self._placement, self._cluster, self._served, prepared)
         if config.total is not None:  # more processes than blocks would load a model for nothing
-            least = self._placement.stage(config.stage).min_actors if config.stage else placement.min_actors
-            most = max(least or 1, math.ceil(config.total / config.rows_per_file))
-            fewest, most = (min(number, most) for number in (placement.min_actors, placement.max_actors))
-            placement = replace(placement, min_actors=fewest, max_actors=most)
+            min_actors = self._placement.stage(config.stage).min_actors if config.stage else placement.min_actors
+            useful_actors = max(min_actors or 1, math.ceil(config.total / config.rows_per_file))
+            fewest, useful_actors = (
+                min(number, useful_actors) for number in (placement.min_actors, placement.max_actors)
+            )
+            placement = replace(placement, min_actors=fewest, max_actors=useful_actors)
         return replace(config, placement=within(placement, nodes.free_cpus(), self._cluster.elastic))
 
     def _written(
-        self, rows: Rows, job: Job[R], to: Outputs, done: Digests, teller: ProgressCounter
+        self, rows: Rows, job: Job[R], outputs: Outputs, done: Digests, counter: ProgressCounter
     ) -> Generator[WrittenPart, None, None]:
-        for parts in to.all:
+        for parts in outputs.all:
             self._check_shared(parts)
-        reports = Reports(to.parts.run)
-        assignment = Assignment(job, to, reports)
-        with _watched(reports, teller, job.config):
+        reports = Reports(outputs.parts.run)
+        assignment = Assignment(job, outputs, reports)
+        with _watched(reports, counter, job.config):
             for summary in _summaries(planned(dataset(rows), assignment, done, nodes.object_store_bytes())):
                 yield WrittenPart(summary["rows"], summary["errors"])
 
@@ -310,30 +312,32 @@ class OnRay:
         directory."""
         if not parts.local:
             return
-        above = parts.path.rpartition("/")[0]
-        others = [node for node in working_nodes() if (node, above) not in self._shared]
-        if lacking := node_without([f"{parts.path}/{parts.run}/writer"], others):
-            raise RunError(not_shared(parts.out, lacking[1]))
-        self._shared |= {(node, above) for node in others}
+        parent = parts.path.rpartition("/")[0]
+        other_nodes = [node for node in working_nodes() if (node, parent) not in self._shared]
+        if node_lacking := node_without([f"{parts.path}/{parts.run}/writer"], other_nodes):
+            raise RunError(not_shared(parts.out, node_lacking[1]))
+        self._shared |= {(node, parent) for node in other_nodes}
 
 
 @contextmanager
-def _watched(reports: Reports, teller: ProgressCounter, config: StageConfig) -> Iterator[None]:
+def _watched(reports: Reports, counter: ProgressCounter, config: StageConfig) -> Iterator[None]:
     """Reports answered rows every second, and how busy the stage's processes are. When the body ends, these end at
     their next batch."""
-    over, meters = threading.Event(), StageMeters(config.stage or "other")
+    ended, meters = threading.Event(), StageMeters(config.stage or "other")
     busy: list[BusyShares | None] = [None]
 
     def watch() -> None:
         returned = measured_at = time.monotonic()
         with suppress(ray.exceptions.RayError):  # the cluster has gone, which the stage itself will report
-            while not over.wait(1):
+            while not ended.wait(1):
                 if time.monotonic() - measured_at >= MEASURE_SECONDS:
                     measure()
                     measured_at = time.monotonic()
-                written = teller.rows  # first: rows on their way into a part then count nowhere rather than twice
+                written = (
+                    counter.rows
+                )  # read first: a row that is just being written then counts nowhere rather than twice
                 waiting = reports.open_rows()
-                teller.answered(written, waiting)
+                counter.answered(written, waiting)
                 meters.show(written + waiting, busy[0])
                 if time.monotonic() - returned >= GIVE_BACK_SECONDS:
                     give_back()  # what Ray's threads let go
@@ -342,19 +346,19 @@ def _watched(reports: Reports, teller: ProgressCounter, config: StageConfig) -> 
     def measure() -> None:
         busy[0] = busy_of(reports.records(), {"decoders": config.placement.decoders})
 
-    teller.busy = lambda: busy[0]
+    counter.busy = lambda: busy[0]
     watcher = threading.Thread(target=watch, name="progress", daemon=True)
     watcher.start()
     try:
         yield
     finally:
-        over.set()
+        ended.set()
         with suppress(ray.exceptions.RayError):
             reports.stop()
             watcher.join()
             measure()
             reports.clear()
-            meters.end(teller.rows)
+            meters.end(counter.rows)
 
 
 @carried

@@ -142,9 +142,7 @@ class Worker(Generic[R]):
             self._gpu = GpuMeter().start()  # until the process ends
             self._clock = BusyClock({"threads": (threads, parts_of(job))}, lambda: self._gpu.mean)
             self._pool = ThreadPoolExecutor(threads, thread_name_prefix="step")
-        except (
-            Exception
-        ) as error:  # an actor that fails to start is reported without its reason; one that runs, with it
+        except Exception as error:  # raised at the first batch: Ray does not pass on why an actor failed to start
             self._error = error
 
     @carried
@@ -166,20 +164,20 @@ class Worker(Generic[R]):
 def prepared_there(block: pa.Table, assignment: ray.ObjectRef[Assignment[R]]) -> pa.Table:
     """Prepares a block, in a task. Where a task has died over it before, a process of the task's own takes the risk:
     a row over which that dies too becomes an error."""
-    here = ray.get(assignment)
-    job, name = here.job, f"prepare-{_name(block, here.job.id_column)}"
-    died_before = here.reports.attempt(name)
+    assigned = ray.get(assignment)
+    job, name = assigned.job, f"prepare-{_name(block, assigned.job.id_column)}"
+    died_before = assigned.reports.attempt(name)
     if died_before and job.prepare is not None:
         with Processes(job.prepare, 1, 1, cloudpickle.dumps) as process:
             rows = checked(process.one_by_one(block), block, job)
     elif job.prepare is not None:
-        rows, seconds, began = times_of(timed(block, job.prepare))
-        _clock_of(here.reports.stage).add("decoders", seconds, began)
-        here.reports.put_record(_PROCESS, _clock_of(here.reports.stage).record())
+        rows, seconds, started = times_of(timed(block, job.prepare))
+        _clock_of(assigned.reports.stage).add("decoders", seconds, started)
+        assigned.reports.put_record(_PROCESS, _clock_of(assigned.reports.stage).record())
         rows = checked(rows, block, job)
     else:
         rows = block
-    here.reports.succeeded(name)
+    assigned.reports.succeeded(name)
     return rows
 
 

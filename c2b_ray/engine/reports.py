@@ -42,8 +42,8 @@ class Reports:
 
     def records(self) -> list[Record]:
         """Returns what each process has reported of the time that it spent."""
-        found = (internal_kv._internal_kv_get(key, namespace=NAMESPACE) for key in self._keys("busy"))
-        return [Record.loads(value) for value in found if value]
+        stored = (internal_kv._internal_kv_get(key, namespace=NAMESPACE) for key in self._keys("busy"))
+        return [Record.loads(value) for value in stored if value]
 
     def stop(self) -> None:
         """Ends every process of the stage after its current batch."""
@@ -81,23 +81,23 @@ class Reports:
         """
         counts = {}
         for key in self._keys(f"at/{process}"):
-            what = key.rpartition("/")[2]
-            self._put(f"death/{what}/{uuid.uuid4().hex}", "")
-            counts[what] = len(self._keys(f"death/{what}"))
-            self.end(process, what)
+            work = key.rpartition("/")[2]
+            self._put(f"death/{work}/{uuid.uuid4().hex}", "")
+            counts[work] = len(self._keys(f"death/{work}"))
+            self.end(process, work)
         return counts
 
     def attempt(self, what: str) -> int:
-        """Notes that a task begins `what`; returns how many began it before and did not succeed: they died."""
-        before = len(self._keys(f"attempt/{what}"))
+        """Notes that a task begins `work`; returns how many tasks began it before and did not succeed: they died."""
+        attempts = len(self._keys(f"attempt/{what}"))
         self._put(f"attempt/{what}/{uuid.uuid4().hex}", "")
-        return before
+        return attempts
 
     def succeeded(self, what: str) -> None:
         internal_kv._internal_kv_del(f"{self.stage}/attempt/{what}/", del_by_prefix=True, namespace=NAMESPACE)
 
     def forgive(self, what: str) -> None:
-        """Deletes the deaths at `what`, which has succeeded since."""
+        """Deletes the deaths at `work`, which has succeeded since."""
         internal_kv._internal_kv_del(f"{self.stage}/death/{what}/", del_by_prefix=True, namespace=NAMESPACE)
 
     def _put(self, key: str, value: str) -> None:
@@ -118,9 +118,9 @@ class Reporter:
         self._open, self._reported_at, self._stopped = 0, 0.0, False
         deaths = reports.deaths_before(process)
         reports.put_open(process, 0)
-        for what, count in deaths.items():
+        for work, count in deaths.items():
             if count > most_deaths:
-                when = "while it loaded" if what == LOADING else "over the same rows"
+                when = "while it loaded" if work == LOADING else "over the same rows"
                 raise ServiceError(
                     f"the process that runs the model died {count} times {when}, most often for want of memory; make "
                     "batches smaller or give it more memory, and run again to go on"
@@ -140,18 +140,18 @@ class Reporter:
             yield
         with self._lock:
             self._open -= rows
-            left = self._open
+            remaining = self._open
         # Before the block leaves, so that the driver never counts its rows twice.
-        self._reports.put_open(self._process, left)
+        self._reports.put_open(self._process, remaining)
         self._reports.put_record(self._process, self._record())
 
     @contextmanager
-    def _at(self, what: str) -> Iterator[None]:
-        self._reports.begin(self._process, what)
+    def _at(self, work: str) -> Iterator[None]:
+        self._reports.begin(self._process, work)
         try:
             yield
         finally:  # also where it raises, which is not a death
-            self._reports.end(self._process, what)
+            self._reports.end(self._process, work)
 
     def answered(self, rows: int) -> None:
         """Counts the rows of a batch that was answered. Raises Stopped where the driver has ended the stage."""

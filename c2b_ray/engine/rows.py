@@ -21,10 +21,12 @@ def not_yet(table: pa.Table, id_column: str, done: Digests) -> pa.Table:
     ids = table[id_column].combine_chunks()
     if not pa.types.is_list(ids.type):
         return table.filter(pa.array(absent(ids, done)))
-    left = absent(ids.flatten(), done)
-    owners = pc.list_parent_indices(ids).to_numpy()[left]
+    is_missing = absent(ids.flatten(), done)
+    owners = pc.list_parent_indices(ids).to_numpy()[is_missing]
     ends = np.cumsum(np.bincount(owners, minlength=len(ids)))
-    lists = pa.ListArray.from_arrays(pa.array(np.concatenate([[0], ends]), pa.int32()), ids.flatten().filter(left))
+    lists = pa.ListArray.from_arrays(
+        pa.array(np.concatenate([[0], ends]), pa.int32()), ids.flatten().filter(is_missing)
+    )
     position = table.schema.get_field_index(id_column)
     table = table.set_column(position, id_column, lists)
     return table.filter(pc.greater(pc.list_value_length(lists), 0))
@@ -112,15 +114,17 @@ def _never_none(parts: Parts, schema: pa.Schema) -> None:
         parts.put("part-empty.parquet", schema.empty_table())
 
 
-def write_part(answers: pa.Table, to: Outputs) -> WrittenPart:
+def write_part(answers: pa.Table, stage_outputs: Outputs) -> WrittenPart:
     """Writes answers as one part, after the second table's rows that travel with them."""
-    if to.also is not None and to.second is not None:
+    if stage_outputs.also is not None and stage_outputs.second is not None:
         rows = answers[TRAVELS].combine_chunks()
         rows = rows.filter(rows.is_valid())
         if len(rows):
-            to.second.write(pa.Table.from_struct_array(rows).cast(to.also.schema), to.also.id_column)
+            stage_outputs.second.write(
+                pa.Table.from_struct_array(rows).cast(stage_outputs.also.schema), stage_outputs.also.id_column
+            )
         answers = answers.drop_columns([TRAVELS])
-    to.parts.write(answers, to.id_column)
+    stage_outputs.parts.write(answers, stage_outputs.id_column)
     return WrittenPart(answers.num_rows, int(failed(answers).sum()))
 
 
@@ -137,8 +141,8 @@ def with_second(answers: pa.Table, rows: pa.Table, id_column: str, also: SecondT
     answered = answers[id_column].combine_chunks()
     if answered.equals(first):  # one classifier, none of whose answers is there already
         return answers.append_column(TRAVELS, second)
-    at = pc.index_in(first, answered).to_numpy(zero_copy_only=False)
+    rows_of_answers = pc.index_in(first, answered).to_numpy(zero_copy_only=False)
     places = np.full(answers.num_rows, -1, np.int64)
-    places[at] = np.arange(rows.num_rows)
-    beside = second.take(pa.array(places, mask=places < 0))
-    return answers.append_column(TRAVELS, beside)
+    places[rows_of_answers] = np.arange(rows.num_rows)
+    second_column = second.take(pa.array(places, mask=places < 0))
+    return answers.append_column(TRAVELS, second_column)

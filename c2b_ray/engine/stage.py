@@ -53,7 +53,7 @@ class Rows:
 
     @staticmethod
     def of(table: pa.Table, at_once: int) -> Rows:
-        """Returns the rows of a table, in blocks of `at_once`; one block without rows where it has none."""
+        """Returns the rows of a table, in blocks of `block_rows`; one block without rows where it has none."""
         starts = range(0, max(1, table.num_rows), at_once)
         return Rows([table.slice(start, at_once) for start in starts], total=table.num_rows)
 
@@ -97,7 +97,7 @@ class StageResult:
     """What this call wrote: `rows`, of which `errors` have an error. `resumed`: rows of the source that `out` held
     before.
 
-    `busy`: how busy those were that worked for the stage, where that was measured.
+    `busy`: how busy the stage's workers were, where that was measured.
     Where the ids of the source's rows are not known before they are read, `resumed` counts all rows that `out` held.
     """
 
@@ -190,25 +190,25 @@ def write_stage(
     `work` writes the missing rows. It gets the outputs to write to, the digests of the ids that exist, and the
     `ProgressCounter` to report answered rows to. It is not called where nothing is missing.
     """
-    began = time.monotonic()
-    with outputs(out, job.config.schema, job.id_column, job.also) as to:
-        parts = to.parts
-        before = parts.census(job.id_column)
-        done, errors = distinct(before.ids), before.errors
-        del before
+    started = time.monotonic()
+    with outputs(out, job.config.schema, job.id_column, job.also) as stage_outputs:
+        parts = stage_outputs.parts
+        census = parts.census(job.id_column)
+        done, errors = distinct(census.ids), census.errors
+        del census
         resumed, missing = _resumed(rows, job.id_column, done)
-        teller = ProgressCounter(on_progress, resumed, job.config.total)
-        teller.tell()
+        counter = ProgressCounter(on_progress, resumed, job.config.total)
+        counter.tell()
         if missing:
-            give_back()  # what was taken to see what there is: a stage may take hours
-            with closing(work(to, done, teller)) as written:
+            give_back()  # the memory that the census took: a stage may take hours
+            with closing(work(stage_outputs, done, counter)) as written:
                 for part in written:
-                    teller.wrote(part.rows, part.errors)
+                    counter.wrote(part.rows, part.errors)
         give_back()
-        after = parts.drop_repeats(job.id_column)
-        to.settle()
-    busy = None if teller.busy is None else teller.busy()
-    return StageResult(after.rows - len(done), after.errors - errors, resumed, time.monotonic() - began, busy)
+        count = parts.drop_repeats(job.id_column)
+        stage_outputs.settle()
+    shares = None if counter.busy is None else counter.busy()
+    return StageResult(count.rows - len(done), count.errors - errors, resumed, time.monotonic() - started, shares)
 
 
 def record_stage(runner: Runner, config: StageConfig, result: StageResult) -> StageResult:
@@ -220,10 +220,10 @@ def record_stage(runner: Runner, config: StageConfig, result: StageResult) -> St
     return result
 
 
-def measured(before: Mapping[str, Any] | None, result: StageResult) -> dict[str, Any]:
+def measured(earlier: Mapping[str, Any] | None, result: StageResult) -> dict[str, Any]:
     """Returns the entry of a stage in a run's manifest, with what earlier calls of it measured."""
-    rows = result.rows + (before or {}).get("rows", 0)
-    seconds = result.seconds + (before or {}).get("seconds", 0.0)
+    rows = result.rows + (earlier or {}).get("rows", 0)
+    seconds = result.seconds + (earlier or {}).get("seconds", 0.0)
     entry = {"rows": rows, "seconds": round(seconds, 3), "rows_per_second": round(rows / max(seconds, 1e-9), 1)}
     return entry if result.busy is None else {**entry, "busy": result.busy.record()}
 
@@ -238,21 +238,21 @@ def _resumed(rows: Rows, id_column: str, done: Digests) -> tuple[int, bool]:
         return len(done), True
     if not len(done):
         return 0, True
-    counts = [(len(some), int(absent(some, done).sum())) for some in ids]
-    missing = sum(lacking for _, lacking in counts)
+    counts = [(len(chunk), int(absent(chunk, done).sum())) for chunk in ids]
+    missing = sum(n_absent for _, n_absent in counts)
     return sum(rows for rows, _ in counts) - missing, missing > 0
 
 
 def cut(block: pa.Table, config: StageConfig) -> list[pa.Table]:
     """Returns the block in batches of at most `batch` rows and `most_weight`, in order."""
     weights = [0] * block.num_rows if config.weigh is None else list(config.weigh(block))
-    size, most = config.placement.batch, config.most_weight
+    size, limit = config.placement.batch, config.most_weight
     starts, rows, weight = [0], 0, 0  # a block without rows is one batch too: what the step makes of it has the schema
-    for row, of_row in enumerate(weights):
-        if rows == size or (rows and config.weigh is not None and weight + of_row > most):
+    for row, row_weight in enumerate(weights):
+        if rows == size or (rows and config.weigh is not None and weight + row_weight > limit):
             starts.append(row)
             rows, weight = 0, 0
-        rows, weight = rows + 1, weight + of_row
+        rows, weight = rows + 1, weight + row_weight
     return [block.slice(a, b - a) for a, b in zip(starts, [*starts[1:], block.num_rows], strict=True)]
 
 
@@ -270,8 +270,8 @@ def answered_in(
     """
     rows = batch
     if job.prepare is not None:
-        rows, seconds, began = times_of(timed(batch, job.prepare))
-        clock.add("threads", seconds, began)
+        rows, seconds, started = times_of(timed(batch, job.prepare))
+        clock.add("threads", seconds, started)
         rows = checked(rows, batch, job)
     with in_model, clock.at_work("threads", "model"):
         return call_role(rows, job, role)
@@ -293,9 +293,9 @@ def call_role(rows: pa.Table, job: Job[R], role: R) -> pa.Table:
     return with_second(table, rows, job.id_column, job.also)
 
 
-def _same(ids: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
+def _same(ids: pa.ChunkedArray, expected: pa.ChunkedArray) -> bool:
     """Tells whether the ids are the same in some order."""
-    return ids.equals(others) or sorted(ids.to_pylist()) == sorted(others.to_pylist())
+    return ids.equals(expected) or sorted(ids.to_pylist()) == sorted(expected.to_pylist())
 
 
 def threads_of(placement: Placement) -> int:

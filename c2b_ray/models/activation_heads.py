@@ -76,14 +76,14 @@ def train_head(activations: Floats, labels: NDArray[np.int64], values: int) -> L
     return LinearHead(trained, bias.detach().numpy(), mean.astype(np.float32), scale.astype(np.float32))
 
 
-def encoded(heads: Mapping[int, LinearHead], about: Mapping[str, Any]) -> bytes:
-    """Encodes heads by denoising step as safetensors, with `about` (JSON values) in their metadata."""
+def encoded(heads: Mapping[int, LinearHead], metadata: Mapping[str, Any]) -> bytes:
+    """Encodes heads by denoising step as safetensors, with `metadata` (JSON values) in their metadata."""
     tensors = {
         f"{step}.{name}": np.ascontiguousarray(getattr(head, name))
         for step, head in heads.items()
         for name in ("weight", "bias", "mean", "scale")
     }
-    return save(tensors, {name: json.dumps(value) for name, value in about.items()})
+    return save(tensors, {name: json.dumps(value) for name, value in metadata.items()})
 
 
 def decoded(data: bytes, name: str) -> tuple[dict[int, LinearHead], dict[str, Any]]:
@@ -92,17 +92,17 @@ def decoded(data: bytes, name: str) -> tuple[dict[int, LinearHead], dict[str, An
     try:
         tensors = load(data)
         length = int.from_bytes(data[:8], "little")
-        noted = json.loads(data[8 : 8 + length]).get("__metadata__", {})
-        about = {key: json.loads(value) for key, value in noted.items()}
+        encoded_metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
+        metadata = {key: json.loads(value) for key, value in encoded_metadata.items()}
         heads = {
             step: LinearHead(*(tensors[f"{step}.{part}"] for part in ("weight", "bias", "mean", "scale")))
             for step in sorted({int(key.split(".")[0]) for key in tensors})
         }
-        if missing := {"attribute", "values", "activation", "step"} - set(about):
+        if missing := {"attribute", "values", "activation", "step"} - set(metadata):
             raise KeyError(*missing)
     except (KeyError, ValueError, SafetensorError) as error:
         raise WeightsError(f"{name} holds no heads as c2b prompts heads writes them ({error})") from error
-    return heads, about
+    return heads, metadata
 
 
 # Reads a diffusers pipeline's inner activations: the outputs of a module of its denoiser, step by step, by a
@@ -146,9 +146,9 @@ def _names(module: nn.Module, prefix: str, depth: int) -> Iterator[str]:
 
 def module_of(pipeline: Any, name: str) -> nn.Module:
     """Returns the module of that name. SpecError lists the existing names."""
-    known = names_of(pipeline)
-    if name not in known:
-        raise SpecError(f"the generator has no activation {name!r}; {nearest(name, known)} (all: {', '.join(known)})")
+    names = names_of(pipeline)
+    if name not in names:
+        raise SpecError(f"the generator has no activation {name!r}; {nearest(name, names)} (all: {', '.join(names)})")
     first, _, path = name.partition(".")
     module: nn.Module = getattr(pipeline, first).get_submodule(path)
     return module
@@ -156,27 +156,27 @@ def module_of(pipeline: Any, name: str) -> nn.Module:
 
 def read(pipeline: Any, name: str, steps: Sequence[int], rows: int, denoise: Denoise) -> Floats:
     """Returns the module's output at the denoising steps while `denoise` runs: float32 (rows, steps, dimension)."""
-    wanted, outputs = set(steps), dict[int, Floats]()
+    steps_wanted, outputs = set(steps), dict[int, Floats]()
 
     def hook(step: int, output: Tensor) -> None:
-        if step in wanted:
+        if step in steps_wanted:
             outputs[step] = conditional(output, rows).flatten(1).float().cpu().numpy()
-        if len(outputs) == len(wanted):
+        if len(outputs) == len(steps_wanted):
             raise _EverythingReadError
 
     with watched(pipeline, name, hook), suppress(_EverythingReadError):
         denoise()
-    if missing := wanted - set(outputs):
+    if missing := steps_wanted - set(outputs):
         raise ServiceError(f"{name} was not computed at the denoising steps {sorted(missing)}")
     return np.stack([outputs[step] for step in steps], axis=1)
 
 
 @contextmanager
 def watched(
-    pipeline: Any, name: str, see: Callable[[int, Tensor], Tensor | None], first: bool = False
+    pipeline: Any, name: str, observe: Callable[[int, Tensor], Tensor | None], first: bool = False
 ) -> Iterator[None]:
-    """Calls `see` with each output of the module and its denoising step while the block runs, and replaces the module's
-    output with the result.
+    """Calls `observe` with each output of the module and its denoising step while the block runs, and replaces the
+    module's output with the result.
 
     `first`: runs before existing hooks, which then receive the new output. A step is one call of the denoiser; of
     several calls of a module in a step only the first is seen.
@@ -194,7 +194,7 @@ def watched(
             return None
         seen = step
         tensor = output if isinstance(output, Tensor) else output[0]
-        changed = see(step, tensor)
+        changed = observe(step, tensor)
         if changed is None or isinstance(output, Tensor):
             return changed
         return (changed, *output[1:])

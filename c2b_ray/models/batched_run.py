@@ -74,10 +74,10 @@ class Transfer:
             copy = prepare(part).to(self.device, non_blocking=True)
             return copy, self._stream.record_event()
 
-    def _ready(self, copy: torch.Tensor, copied: torch.cuda.Event | None) -> torch.Tensor:
-        if copied is not None:
+    def _ready(self, copy: torch.Tensor, copy_done: torch.cuda.Event | None) -> torch.Tensor:
+        if copy_done is not None:
             computing = torch.cuda.current_stream(self.device)
-            computing.wait_event(copied)
+            computing.wait_event(copy_done)
             copy.record_stream(computing)  # else its memory could be reused before it has been read
         return copy
 
@@ -215,8 +215,8 @@ class OutputCopies:
         host.copy_(output.float(), non_blocking=True)
         event = torch.cuda.current_stream(self._device).record_event()
         self._copies.append((host, event))
-        if len(self._copies) > 2 and (before := self._copies[-3][1]) is not None:
-            before.synchronize()
+        if len(self._copies) > 2 and (earlier_copy := self._copies[-3][1]) is not None:
+            earlier_copy.synchronize()
 
     def gathered(self) -> Floats:
         """Returns all outputs, float32 (rows, width); (0, 0) for none."""

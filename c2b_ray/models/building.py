@@ -28,23 +28,23 @@ class _WithoutDraws(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._drawn: Any = None  # the last parameter: scaling what was not drawn is left out too
+        self._drawn: Any = None  # the last parameter; scaling weights that were not drawn is skipped too
 
     def __torch_function__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        given = dict(kwargs or {})
-        first = args[0] if args else given.get("tensor")  # as PyTorch's own initialisers hand it on
+        options = dict(kwargs or {})
+        first = args[0] if args else options.get("tensor")  # as PyTorch's own initialisers hand it on
         if isinstance(first, nn.Parameter):
             if func in _INITIALISERS:
                 return first
-            if (middle := _middle(func, *args[1:3], **given)) is not None:
+            if (middle := _middle(func, *args[1:3], **options)) is not None:
                 self._drawn = first
                 with torch.no_grad():
                     return first.fill_(middle)
             if func in _SCALES and first is self._drawn:
                 return first
-        return func(*args, **given)
+        return func(*args, **options)
 
 
 def _middle(func: Any, *bounds: float, **options: Any) -> float | None:

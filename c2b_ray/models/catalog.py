@@ -111,12 +111,12 @@ class Spec:
 def parse(text: str) -> Spec:
     """Parses a spec. Raises SpecError where `text` has no scheme or no name. A URL keeps its query: `openai:` and
     `http:` have no options."""
-    scheme, colon, rest = text.partition(":")
-    if not colon or not scheme or not rest:
+    scheme, colon, name_and_query = text.partition(":")
+    if not colon or not scheme or not name_and_query:
         raise SpecError(f"{text!r} is no model spec: {_meant(text)}")
     if scheme in ("openai", "http", "https"):
-        return Spec(text, scheme, rest)
-    name, _, query = rest.partition("?")
+        return Spec(text, scheme, name_and_query)
+    name, _, query = name_and_query.partition("?")
     if not name:
         raise SpecError(f"{text!r} names no model after {scheme!r}:")
     return Spec(text, scheme, name, dict(parse_qsl(query, keep_blank_values=True)))
@@ -145,9 +145,11 @@ def loader(role: str, spec: Spec) -> Callable[[Spec], Any]:
     install."""
     target = CATALOG.get((role, spec.scheme)) or third_parties().get((role, spec.scheme))
     if target is None:
-        known = schemes().get(role, [])
-        meant = next((one for one in SAME_SCHEMES.get(spec.scheme.lower(), ()) if one in known), None)
-        hint = f"write {meant}:{spec.text.partition(':')[2]}" if meant else nearest(spec.scheme, known)
+        known_schemes = schemes().get(role, [])
+        intended = next(
+            (scheme for scheme in SAME_SCHEMES.get(spec.scheme.lower(), ()) if scheme in known_schemes), None
+        )
+        hint = f"write {intended}:{spec.text.partition(':')[2]}" if intended else nearest(spec.scheme, known_schemes)
         raise SpecError(f"{spec.text}: no {role} has the scheme {spec.scheme!r}; {hint}")
     return _imported(target, spec)
 
@@ -160,7 +162,8 @@ def _imported(target: str, spec: Spec) -> Callable[[Spec], Any]:
 
 @cache
 def third_parties() -> dict[tuple[str, str], str]:
-    """Returns the models of other packages, as `CATALOG` lists ours. Read once: it reads of every installed package."""
+    """Returns the models of other packages, as `CATALOG` lists ours. Read once, because it reads the
+    entry points of all installed packages."""
     result = {}
     for entry in entry_points(group=ENTRY_POINTS):
         role, _, scheme = entry.name.partition(".")
@@ -273,5 +276,5 @@ def _spec_of(role: str, text: str) -> Spec:
 
 def schemes() -> dict[str, list[str]]:
     """Returns the schemes of each role, including those of third parties."""
-    known = {*CATALOG, *third_parties()}
-    return {role: sorted(s for r, s in known if r == role) for role in dict.fromkeys(role for role, _ in CATALOG)}
+    pairs = {*CATALOG, *third_parties()}
+    return {role: sorted(s for r, s in pairs if r == role) for role in dict.fromkeys(role for role, _ in CATALOG)}

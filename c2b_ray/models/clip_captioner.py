@@ -79,35 +79,37 @@ class ClipCaptioner:
         return scores_among_usable(images, texts, lambda usable: self._similarities(usable, texts))
 
     def _similarities(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
-        known = self._embedded(texts)
-        return np.float32(self._temperature) * (self._seen(images) @ np.stack([known[text] for text in texts]).T)
+        embeddings = self._embedded(texts)
+        return np.float32(self._temperature) * (self._seen(images) @ np.stack([embeddings[text] for text in texts]).T)
 
     def _captions(self, images: list[Pixels], labels: list[str]) -> list[CaptionReply]:
-        said = {
+        sentences = {
             label: [[_said(label, p) for p in phrases] for phrases in self._vocabulary.values()] for label in labels
         }
-        known = self._embedded([text for groups in said.values() for group in groups for text in group])
+        embeddings = self._embedded([text for groups in sentences.values() for group in groups for text in group])
         replies = []
-        for seen, label in zip(self._seen(images), labels, strict=True):
+        for image_embedding, label in zip(self._seen(images), labels, strict=True):
             if not _noun(label):
                 replies.append(CaptionReply(None, "the label is empty"))
                 continue
             caption = _said(label, "")
-            for phrases, group in zip(self._vocabulary.values(), said[label], strict=True):
-                result = self._probabilities(seen, np.stack([known[text] for text in group]))
-                best = int(np.argmax(result))
-                caption = f"{caption}, {phrases[best]}" if phrases[best] and result[best] > SURE else caption
+            for phrases, group in zip(self._vocabulary.values(), sentences[label], strict=True):
+                result = self._probabilities(image_embedding, np.stack([embeddings[text] for text in group]))
+                likeliest = int(np.argmax(result))
+                caption = (
+                    f"{caption}, {phrases[likeliest]}" if phrases[likeliest] and result[likeliest] > SURE else caption
+                )
             replies.append(CaptionReply(caption))
         return replies
 
     def _answers(self, images: list[Pixels], questions: list[Question]) -> list[Answer]:
         texts = {question: self._texts(question) for question in questions}
-        known = self._embedded([text for rows in texts.values() for row in rows for text in row])
+        embeddings = self._embedded([text for rows in texts.values() for row in rows for text in row])
         answers = []
-        for seen, question in zip(self._seen(images), questions, strict=True):
-            means = np.stack([np.mean([known[text] for text in row], axis=0) for row in texts[question]])
+        for image_embedding, question in zip(self._seen(images), questions, strict=True):
+            means = np.stack([np.mean([embeddings[text] for text in row], axis=0) for row in texts[question]])
             anchors = means / np.linalg.norm(means, axis=1, keepdims=True)
-            answers.append(probable(question, self._probabilities(seen, anchors).tolist()))
+            answers.append(probable(question, self._probabilities(image_embedding, anchors).tolist()))
         return answers
 
     def _texts(self, question: Question) -> list[list[str]]:
@@ -116,8 +118,8 @@ class ClipCaptioner:
             return [[text] for text in question.texts]
         return [[_filled(t, choice, question.text) for t in self._templates] for choice in question.choices]
 
-    def _probabilities(self, seen: Floats, anchors: Floats) -> NDArray[np.float64]:
-        return np.asarray(softmax(self._temperature * (anchors.astype(np.float64) @ seen)))
+    def _probabilities(self, image_embedding: Floats, anchors: Floats) -> NDArray[np.float64]:
+        return np.asarray(softmax(self._temperature * (anchors.astype(np.float64) @ image_embedding)))
 
     def _seen(self, images: Sequence[Pixels]) -> Floats:
         """Returns an embedding per image, and encodes equal images once: several questions about one image, or several
@@ -125,15 +127,17 @@ class ClipCaptioner:
         digests = [(image.shape, blake2b(image.tobytes()).digest()) for image in images]
         new = {digest: i for i, digest in reversed(list(enumerate(digests))) if digest not in self._met}
         rows = self._encoder.encode_images([images[i] for i in new.values()]) if new else ()
-        met = {**self._met, **dict(zip(new, rows, strict=True))}
-        self._met = met if len(met) <= _MOST_IMAGES else {}
-        return np.stack([met[digest] for digest in digests])
+        embedding_of_digest = {**self._met, **dict(zip(new, rows, strict=True))}
+        self._met = embedding_of_digest if len(embedding_of_digest) <= _MOST_IMAGES else {}
+        return np.stack([embedding_of_digest[digest] for digest in digests])
 
     def _embedded(self, texts: Sequence[str]) -> dict[str, Floats]:
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        known = {**self._known, **dict(zip(new, self._encoder.encode_texts(new), strict=True))} if new else self._known
-        self._known = known if len(known) <= _MOST_TEXTS else {}
-        return known
+        embeddings = (
+            {**self._known, **dict(zip(new, self._encoder.encode_texts(new), strict=True))} if new else self._known
+        )
+        self._known = embeddings if len(embeddings) <= _MOST_TEXTS else {}
+        return embeddings
 
 
 def load(spec: Spec, vocabulary: Vocabulary | None = None) -> ClipCaptioner:
@@ -204,8 +208,8 @@ def _parsed(text: str, source: str) -> Vocabulary:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        name, colon, rest = line.partition(":")
-        phrases = [" ".join(phrase.split()) for phrase in rest.split("|")]
+        name, colon, phrases_text = line.partition(":")
+        phrases = [" ".join(phrase.split()) for phrase in phrases_text.split("|")]
         if not colon or not name.strip() or name.strip() in result or len(set(phrases)) < max(2, len(phrases)):
             raise SpecError(
                 f"{source}, line {number}: expected `name: phrase | phrase`, two phrases or more, each once, of a "

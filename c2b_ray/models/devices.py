@@ -52,12 +52,12 @@ def assign(gpus: Iterable[object], computing: Computing = UNSAID) -> None:
 def assigned(gpus: Iterable[object], computing: Computing = UNSAID) -> Iterator[None]:
     """Like `assign`, until the end of the block."""
     global _current
-    before = _current
+    previous = _current
     assign(gpus, computing)
     try:
         yield
     finally:
-        _current = before
+        _current = previous
 
 
 @contextmanager
@@ -65,13 +65,13 @@ def computing_in(computing: Computing) -> Iterator[None]:
     """Makes models that the block loads or describes compute like this, where their specs say nothing else; None in a
     field changes nothing. A driver describes models as the stage that will load them computes."""
     global _computing
-    before = _computing
+    previous = _computing
     _checked(computing.precision)
-    _computing = computing.over(before)
+    _computing = computing.over(previous)
     try:
         yield
     finally:
-        _computing = before
+        _computing = previous
 
 
 @contextmanager
@@ -106,14 +106,14 @@ def usable_gpus(assigned: Sequence[str] | None, available: int, visible: str | N
     """
     if assigned is None or available == 0:
         return list(range(available))
-    seen = [name.strip() for name in visible.split(",")] if visible else list(map(str, range(available)))
+    visible_gpus = [name.strip() for name in visible.split(",")] if visible else list(map(str, range(available)))
     for gpu in assigned:
-        if gpu not in seen[:available]:
+        if gpu not in visible_gpus[:available]:
             raise ServiceError(
                 f"Ray assigned the GPU {gpu} to this process, which sees {available} GPUs, {VISIBLE}={visible}; leave "
                 "that variable to Ray"
             )
-    return [seen.index(gpu) for gpu in assigned]
+    return [visible_gpus.index(gpu) for gpu in assigned]
 
 
 def usable(available: int) -> list[int]:
@@ -124,26 +124,26 @@ def usable(available: int) -> list[int]:
     return usable_gpus(None if current is None else current.gpus, available, os.environ.get(VISIBLE))
 
 
-def device(wish: str | None, text: str, available: int) -> str:
+def device(name: str | None, text: str, available: int) -> str:
     """Returns `device=` of the spec `text`, such as cuda:1, where this process may use it; without one, the first
     usable GPU, else `cpu`.
 
     Inside Ray `cuda` means the assigned GPU. Raises SpecError where Ray assigned another GPU, or none.
     """
     gpus = [f"cuda:{number}" for number in usable(available)]
-    if wish is None:
+    if name is None:
         return gpus[0] if gpus else "cpu"
     current = assignment()
-    if current is None or not wish.startswith("cuda"):
-        return wish
+    if current is None or not name.startswith("cuda"):
+        return name
     if not current.gpus:
         raise SpecError(
-            f"{text}: device={wish}, but Ray assigned no GPU to this process; give it GPUs in the placement, or leave "
+            f"{text}: device={name}, but Ray assigned no GPU to this process; give it GPUs in the placement, or leave "
             "device= out"
         )
-    if gpus and wish not in ("cuda", *gpus):
-        raise SpecError(f"{text}: device={wish}, but Ray assigned {', '.join(gpus)} to this process; write device=cuda")
-    return gpus[0] if gpus and wish == "cuda" else wish
+    if gpus and name not in ("cuda", *gpus):
+        raise SpecError(f"{text}: device={name}, but Ray assigned {', '.join(gpus)} to this process; write device=cuda")
+    return gpus[0] if gpus and name == "cuda" else name
 
 
 def precision(option: str | None, text: str) -> Precision | None:
@@ -151,17 +151,17 @@ def precision(option: str | None, text: str) -> Precision | None:
     return _checked(option, f"{text}: ") if option is not None else computing().precision
 
 
-def decoder(device_name: str, text: str, why: str | None = None) -> Decoder:
+def decoder(device_name: str, text: str, reason: str | None = None) -> Decoder:
     """Returns what decodes JPEGs for the model of the spec `text` on this device.
 
-    Raises SpecError where the placement has a GPU decode for a model on a CPU; `why`: why it is not on a GPU.
+    Raises SpecError where the placement has a GPU decode for a model on a CPU; `reason`: why it is not on a GPU.
     """
     if computing().decode != "gpu":
         return "cpu"
     if not device_name.startswith("cuda"):
         raise SpecError(
             f"{text}: the placement's `decode: gpu` needs a GPU, and this model runs on the {device_name} "
-            f"({why or 'this process sees no GPU'}); write `decode: cpu`"
+            f"({reason or 'this process sees no GPU'}); write `decode: cpu`"
         )
     return "gpu"
 
@@ -176,9 +176,9 @@ def compiled(option: str | None, text: str) -> bool:
 def _checked(name: str | None, prefix: str = "") -> Precision | None:
     if name is None:
         return None
-    for known in PRECISIONS:
-        if name == known:
-            return known
+    for candidate in PRECISIONS:
+        if name == candidate:
+            return candidate
     raise SpecError(f"{prefix}no precision {name!r}; {nearest(name, PRECISIONS)}")
 
 
@@ -192,10 +192,10 @@ def why_unused(torch_cuda: str | None, seen: int) -> str | None:
     `torch_cuda`: the version of CUDA that PyTorch was built for, such as "13.0", or None; `seen`: how many GPUs
     PyTorch sees.
     """
-    there = nvml.count()
-    if not there:
+    n_gpus = nvml.count()
+    if not n_gpus:
         return None
-    gpus = f"this machine has {there} GPU{'s' if there > 1 else ''}"
+    gpus = f"this machine has {n_gpus} GPU{'s' if n_gpus > 1 else ''}"
     visible, assigned = os.environ.get(VISIBLE), assignment()
     if torch_cuda is None:
         return f"{gpus}, but this PyTorch is built for CPUs: install its CUDA build (docs/install.md)"

@@ -106,8 +106,8 @@ class DiffusersGenerator:
     def _steered(self, seeds: Sequence[int]) -> AbstractContextManager[None]:
         if self._steering is None:
             return nullcontext()
-        see = partial(_steer, self._steering, seeds)
-        return activation_heads.watched(self._pipeline, self._steering.activation, see, first=True)
+        observe = partial(_steer, self._steering, seeds)
+        return activation_heads.watched(self._pipeline, self._steering.activation, observe, first=True)
 
 
 def _steer(steering: diffusion_debias.Steering, seeds: Sequence[int], step: int, output: torch.Tensor) -> torch.Tensor:
@@ -143,8 +143,8 @@ def describe(spec: Spec) -> Description:
     directory = _directory(spec)
     files = _checked_files(spec, directory)
     try:
-        listed = json.loads((directory / _INDEX).read_text(encoding="utf-8")).get("scheduler") or [None, None]
-        scheduler = options.get("scheduler") or listed[1] or ""
+        entry = json.loads((directory / _INDEX).read_text(encoding="utf-8")).get("scheduler") or [None, None]
+        scheduler = options.get("scheduler") or entry[1] or ""
     except (ValueError, AttributeError, TypeError, IndexError) as error:
         raise WeightsError(f"{spec.text}: diffusers cannot build its pipeline: {_INDEX}: {error}") from error
     return Description(_revision(files, _settings(spec, _size(spec)), _dtype(spec), scheduler))
@@ -264,9 +264,9 @@ def _set_scheduler(spec: Spec, pipeline: Any) -> str:
             raise SpecError(f"{spec.text}: {type(pipeline).__name__} has no scheduler to replace")
         return ""
     if name is not None:
-        fitting = {kind.__name__ for kind in pipeline.scheduler.compatibles}
-        if name not in fitting:
-            raise SpecError(f"{spec.text}: no scheduler {name!r} for this pipeline; {nearest(name, fitting)}")
+        compatible = {kind.__name__ for kind in pipeline.scheduler.compatibles}
+        if name not in compatible:
+            raise SpecError(f"{spec.text}: no scheduler {name!r} for this pipeline; {nearest(name, compatible)}")
         pipeline.scheduler = getattr(diffusers, name).from_config(pipeline.scheduler.config)
     if hasattr(pipeline.scheduler, "noise_sampler"):
         kind = type(pipeline.scheduler).__name__

@@ -47,17 +47,17 @@ def networks(directory: Path, dtype: torch.dtype) -> dict[str, Any]:
 def _classes(directory: Path) -> dict[str, type]:
     """Returns the class of each component that has a folder of weights."""
     try:
-        listed = dict(read_json(directory / INDEX))
+        components = dict(read_json(directory / INDEX))
     except (OSError, ValueError, InputError, TypeError) as error:
         raise WeightsError(f"{directory / INDEX}: {error}") from error
     result = {}
-    for name, entry in listed.items():
+    for name, entry in components.items():
         library, kind = entry if isinstance(entry, list) and len(entry) == 2 else (None, None)
         if library not in _LIBRARIES or not any((directory / name).glob("*.safetensors")):
             continue
-        found = getattr(importlib.import_module(library), str(kind), None)
-        if inspect.isclass(found):
-            result[name] = found
+        component_class = getattr(importlib.import_module(library), str(kind), None)
+        if inspect.isclass(component_class):
+            result[name] = component_class
     return result
 
 
@@ -79,9 +79,9 @@ def _of_diffusers(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silences diffusers' warning about tensors that are missing, which are an error here."""
-    before = diffusers.logging.get_verbosity()
+    verbosity = diffusers.logging.get_verbosity()
     diffusers.logging.set_verbosity(logging.ERROR)
     try:
         yield
     finally:
-        diffusers.logging.set_verbosity(before)
+        diffusers.logging.set_verbosity(verbosity)

@@ -72,8 +72,8 @@ def merge_adapter(pipeline: Any, spec: Spec) -> None:
 
 def _check_adapter(adapted: Any, file: Path) -> None:
     """Raises WeightsError where peft made up tensors of an adapter, or left some unread."""
-    wanted = kinds_of(get_peft_model_state_dict(adapted, save_embedding_layers=False))
-    check_fit(wanted, weights.read_kinds(file), file, "its adapter_config.json")
+    expected = kinds_of(get_peft_model_state_dict(adapted, save_embedding_layers=False))
+    check_fit(expected, weights.read_kinds(file), file, "its adapter_config.json")
 
 
 @dataclass(frozen=True)
@@ -86,18 +86,18 @@ class Steering:
 
     def steered(self, step: int, output: Tensor, seeds: Sequence[int]) -> Tensor:
         """Returns the output with the rows of the prompts moved; each row depends on its own seed only."""
-        weight, bias = self.heads[min(self.heads, key=lambda known: abs(known - step))]
+        weight, bias = self.heads[min(self.heads, key=lambda head_step: abs(head_step - step))]
         rows = diffusion_activations.conditional(output, len(seeds))
         flat = rows.flatten(1).float()
         logits = flat @ weight + bias
-        chosen = torch.tensor([seed_of("debias", seed) % weight.shape[1] for seed in seeds], device=flat.device)
-        picked = torch.nn.functional.one_hot(chosen, weight.shape[1]).bool()
-        others = logits.masked_fill(picked, -torch.inf)
-        lacking = (MARGIN + others.logsumexp(1) - logits[picked]).clamp(min=0)
-        direction = weight.T[chosen] - others.softmax(1) @ weight.T
-        moved = flat + (lacking / direction.square().sum(1).clamp(min=1e-12))[:, None] * direction
-        rest = output[: output.shape[0] - len(seeds)]
-        return torch.cat([rest, moved.reshape(rows.shape).to(output.dtype)])
+        target = torch.tensor([seed_of("debias", seed) % weight.shape[1] for seed in seeds], device=flat.device)
+        is_target = torch.nn.functional.one_hot(target, weight.shape[1]).bool()
+        other_logits = logits.masked_fill(is_target, -torch.inf)
+        deficit = (MARGIN + other_logits.logsumexp(1) - logits[is_target]).clamp(min=0)
+        direction = weight.T[target] - other_logits.softmax(1) @ weight.T
+        shifted = flat + (deficit / direction.square().sum(1).clamp(min=1e-12))[:, None] * direction
+        unconditional = output[: output.shape[0] - len(seeds)]
+        return torch.cat([unconditional, shifted.reshape(rows.shape).to(output.dtype)])
 
 
 def steering(pipeline: Any, spec: Spec) -> Steering | None:
@@ -106,8 +106,8 @@ def steering(pipeline: Any, spec: Spec) -> Steering | None:
     path = spec.options.get("debias")
     if path is None:
         return None
-    heads, about = activation_heads.decoded(weights.checked(path).read_bytes(), path)
-    name = str(about["activation"])
+    heads, metadata = activation_heads.decoded(weights.checked(path).read_bytes(), path)
+    name = str(metadata["activation"])
     diffusion_activations.module_of(pipeline, name)
     device = getattr(pipeline, diffusion_activations.denoiser_name(pipeline)).device
     tensors = {}

@@ -69,12 +69,12 @@ def resized(values: Tensor) -> Tensor:
     """Resizes like tf.image.resize_bilinear of TensorFlow 1: pixel k of the result is read at k * size / 299."""
     for axis in (2, 3):
         size = values.shape[axis]
-        at = torch.arange(SIDE, dtype=torch.float32) * (torch.tensor(size, dtype=torch.float32) / SIDE)
-        low = at.floor().long().clamp(max=size - 1)
+        positions = torch.arange(SIDE, dtype=torch.float32) * (torch.tensor(size, dtype=torch.float32) / SIDE)
+        low = positions.floor().long().clamp(max=size - 1)
         high = (low + 1).clamp(max=size - 1)
-        share = (at - low).view((-1, 1) if axis == 2 else (-1,))
-        near, far = values.index_select(axis, low), values.index_select(axis, high)
-        values = near + (far - near) * share
+        share = (positions - low).view((-1, 1) if axis == 2 else (-1,))
+        lower_values, upper_values = values.index_select(axis, low), values.index_select(axis, high)
+        values = lower_values + (upper_values - lower_values) * share
     return values
 
 
@@ -104,9 +104,9 @@ def _average(x: Tensor) -> Tensor:
 
 class _A(InceptionA):  # type: ignore[misc]
     def _forward(self, x: Tensor) -> list[Tensor]:
-        wide = self.branch5x5_2(self.branch5x5_1(x))
+        five_by_five = self.branch5x5_2(self.branch5x5_1(x))
         double = self.branch3x3dbl_3(self.branch3x3dbl_2(self.branch3x3dbl_1(x)))
-        return [self.branch1x1(x), wide, double, self.branch_pool(_average(x))]
+        return [self.branch1x1(x), five_by_five, double, self.branch_pool(_average(x))]
 
 
 class _C(InceptionC):  # type: ignore[misc]

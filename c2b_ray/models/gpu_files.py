@@ -49,26 +49,26 @@ class FilesOnGpu:
     def run(self, compute: Compute, files: Files, runtime: Runtime, width: int) -> tuple[Floats, list[str | None]]:
         """Returns the module's output for every file, float32 (files, width), and why a file cannot be decoded; its row
         is then NaN."""
-        answers, answered, errors = OutputCopies(runtime.device), list[int](), list[str | None]()
+        answers, decoded_rows, errors = OutputCopies(runtime.device), list[int](), list[str | None]()
         result = np.full((len(files), width), np.nan, np.float32)
 
         def prepared(part: Files) -> torch.Tensor:
             pictures, reasons = self._files.prepared(part)
-            found.append(reasons)
+            reasons_of_batch.append(reasons)
             return torch.empty(0, dtype=torch.uint8, device=runtime.device) if pictures is None else pictures
 
-        found: list[list[str | None]] = []
+        reasons_of_batch: list[list[str | None]] = []
         with torch.inference_mode():
             blocks = Transfer(runtime.device)(prepared, batches(files, runtime.rows))
             for number, pictures in enumerate(blocks):
                 first = len(errors)
-                errors += found[number]
+                errors += reasons_of_batch[number]
                 if len(pictures):
-                    answered += range(first, len(errors))
+                    decoded_rows += range(first, len(errors))
                     for output in computed(compute, pictures, self._prepare, runtime):
                         answers.add(output)
-        if answered:
-            result[answered] = answers.gathered()
+        if decoded_rows:
+            result[decoded_rows] = answers.gathered()
         result[[error is not None for error in errors]] = np.nan
         return result, errors
 
@@ -90,9 +90,11 @@ class GpuFileClassifier:
         ignored."""
         model, width = self._classifier, len(self.labels)
         logits, errors = self._files.run(model.compute, files, model.runtime, width)
-        beyond = [int(row) for row in model.beyond(logits) if errors[row] is None]
-        if beyond:
-            logits[beyond], _ = self._files.run(model.exact, [files[row] for row in beyond], model.exactly, width)
+        overflowed = [int(row) for row in model.beyond(logits) if errors[row] is None]
+        if overflowed:
+            logits[overflowed], _ = self._files.run(
+                model.exact, [files[row] for row in overflowed], model.exactly, width
+            )
         return logits, errors
 
 

@@ -25,9 +25,9 @@ WITHOUT = {
 def refuse_without_gradients(text: str) -> None:
     """Raises SpecError where the spec alone shows that there are no gradients."""
     spec = catalog.parse(text)
-    why = WITHOUT.get(spec.scheme) or WITHOUT.get(f"{spec.scheme}:{spec.name}")
-    if why is not None:
-        raise SpecError(f"{text}: {why} (timm:, torchvision:, hf: or a torch module)")
+    reason = WITHOUT.get(spec.scheme) or WITHOUT.get(f"{spec.scheme}:{spec.name}")
+    if reason is not None:
+        raise SpecError(f"{text}: {reason} (timm:, torchvision:, hf: or a torch module)")
 
 
 def chosen_label(labels: Sequence[str], label: str | None) -> str:
@@ -41,7 +41,7 @@ def chosen_label(labels: Sequence[str], label: str | None) -> str:
     if label is None and len(labels) == 2:
         return labels[1]
     if label is None or label not in labels:
-        shown = ", ".join(labels[:8]) + (", …" if len(labels) > 8 else "")
-        what = "has no" if label is not None else f"has {len(labels)} labels: name one as"
-        raise SpecError(f"the classifier {what} label{'' if label is None else f' {label!r}'}; it has {shown}")
+        label_list = ", ".join(labels[:8]) + (", …" if len(labels) > 8 else "")
+        problem = "has no" if label is not None else f"has {len(labels)} labels: name one as"
+        raise SpecError(f"the classifier {problem} label{'' if label is None else f' {label!r}'}; it has {label_list}")
     return label

@@ -59,8 +59,11 @@ class TorchGradients:
     ) -> None:
         self._module, self.prepare, self._held = module, prepare, held
         self.labels, self.revision = labels, revision
-        like = next(iter(module.parameters()), torch.zeros(0))
-        self._device, self._dtype = like.device, like.dtype if like.is_floating_point() else torch.float32
+        parameter = next(iter(module.parameters()), torch.zeros(0))
+        self._device, self._dtype = (
+            parameter.device,
+            parameter.dtype if parameter.is_floating_point() else torch.float32,
+        )
 
     def logits_of(self, images: Any) -> torch.Tensor:
         """Returns logits, float32 (rows, labels)."""
@@ -90,10 +93,10 @@ def gradient_classifier(text: str) -> TorchGradients:
         raise SpecError(f"{text}: a function has no gradients; pass a torch module")
     if not isinstance(classifier, TorchClassifier | MemoryClassifier) or classifier.preparation is None:
         raise SpecError(f"{text}: {type(classifier).__name__} gives no gradients; timm:, torchvision: and hf: do")
-    held = isinstance(classifier, MemoryClassifier)
+    is_held = isinstance(classifier, MemoryClassifier)
     prepare = _on_tensors(classifier.preparation, text)
     module: Any = classifier.module
-    result = TorchGradients(module, prepare, classifier.labels, classifier.revision, held)
+    result = TorchGradients(module, prepare, classifier.labels, classifier.revision, is_held)
     _check(result, classifier, text)
     return result
 
@@ -112,43 +115,43 @@ def _on_tensors(preparation: Any, text: str) -> TensorPreparation:
 def _of_processor(transform: Any) -> OnArrays | None:
     """Reads the steps of an image processor of transformers; None unless these are resizing, cropping and
     normalising."""
-    about: dict[str, Any] = getattr(getattr(transform, "processor", None), "to_dict", dict)()
-    size, crop = about.get("size") or {}, about.get("crop_size") or {}
-    scale = about.get("rescale_factor", 1 / 255) if about.get("do_rescale") else 1.0
-    if not about or about.get("resample") not in (2, 3) or abs(scale * 255 - 1) > 1e-6:
+    settings: dict[str, Any] = getattr(getattr(transform, "processor", None), "to_dict", dict)()
+    size, crop = settings.get("size") or {}, settings.get("crop_size") or {}
+    scale = settings.get("rescale_factor", 1 / 255) if settings.get("do_rescale") else 1.0
+    if not settings or settings.get("resample") not in (2, 3) or abs(scale * 255 - 1) > 1e-6:
         return None
     resized = (size["height"], size["width"]) if "height" in size else size.get("shortest_edge")
-    if about.get("do_resize") and resized is None:
+    if settings.get("do_resize") and resized is None:
         return None
-    normal = about.get("do_normalize")
+    normal = settings.get("do_normalize")
     return OnArrays(
-        size=resized if about.get("do_resize") else None,
-        filter="bicubic" if about["resample"] == 3 else "bilinear",
-        crop=(crop["height"], crop["width"]) if about.get("do_center_crop") else None,
-        mean=tuple(about["image_mean"]) if normal else (0.0,) * 3,
-        std=tuple(about["image_std"]) if normal else (1.0,) * 3,
+        size=resized if settings.get("do_resize") else None,
+        filter="bicubic" if settings["resample"] == 3 else "bilinear",
+        crop=(crop["height"], crop["width"]) if settings.get("do_center_crop") else None,
+        mean=tuple(settings["image_mean"]) if normal else (0.0,) * 3,
+        std=tuple(settings["image_std"]) if normal else (1.0,) * 3,
     )
 
 
 def _check(result: TorchGradients, classifier: Any, text: str) -> None:
     """Raises SpecError where the differentiable classifier's answers differ from the classifier's."""
-    across, down = np.meshgrid(np.linspace(0, 1, 64), np.linspace(0, 1, 64))
-    waves = [np.stack([across, down, (np.sin((3 + i) * 6 * across * down) + 1) / 2], axis=2) for i in range(2)]
+    x, y = np.meshgrid(np.linspace(0, 1, 64), np.linspace(0, 1, 64))
+    waves = [np.stack([x, y, (np.sin((3 + i) * 6 * x * y) + 1) / 2], axis=2) for i in range(2)]
     pictures = [(wave * 255).round().astype(np.uint8) for wave in waves]
     images = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).float() / 255
     expected = classifier.preparation.normalised(classifier.preparation.stacked(pictures))
     inputs = result.prepare(images)
-    apart = (inputs - expected).abs().mean().item() if inputs.shape == expected.shape else float("inf")
-    if not apart <= PIXELS:
+    gap = (inputs - expected).abs().mean().item() if inputs.shape == expected.shape else float("inf")
+    if not gap <= PIXELS:
         raise SpecError(
-            f"{text}: its preprocessing, made differentiable, gives pixels {apart:.3f} from its own on average (at "
+            f"{text}: its preprocessing, made differentiable, gives pixels {gap:.3f} from its own on average (at "
             f"most {PIXELS}); it cannot be searched"
         )
-    there = result.probabilities(images.requires_grad_())
-    if not there.requires_grad:
+    probabilities = result.probabilities(images.requires_grad_())
+    if not probabilities.requires_grad:
         raise SpecError(f"{text}: its answers carry no gradients: its forward pass detaches them")
     answers = torch.softmax(torch.from_numpy(classifier.logits(pictures, ["a", "b"])), dim=1)
     if not answers.isfinite().all():
         raise SpecError(f"{text}: it answers NaN; expected finite logits for any image")
-    if not (there.detach().cpu() - answers).abs().max().item() <= ANSWERS:
+    if not (probabilities.detach().cpu() - answers).abs().max().item() <= ANSWERS:
         raise SpecError(f"{text}: with gradients it answers otherwise than without; it cannot be searched")

@@ -37,9 +37,9 @@ class BagOfWords:
         """Returns the group probabilities of each of the `others`: float64 (others, number), rows summing to 1. `seed`
         is not used."""
         grams = [_grams(text) for text in texts]
-        counts = Counter(gram for some in grams for gram in some)
-        columns = {gram: at for at, gram in enumerate(sorted(g for g, count in counts.items() if count >= LEAST_TEXTS))}
-        train, test = (_matrix(some, columns) for some in (grams, [_grams(text) for text in others]))
+        counts = Counter(gram for grams_of_text in grams for gram in grams_of_text)
+        columns = {gram: i for i, gram in enumerate(sorted(g for g, count in counts.items() if count >= LEAST_TEXTS))}
+        train, test = (_matrix(grams_of_text, columns) for grams_of_text in (grams, [_grams(text) for text in others]))
         target = np.eye(number)[groups]
         shape = (len(columns) + 1, number)
 
@@ -53,8 +53,8 @@ class BagOfWords:
 
         start = np.zeros(shape)
         start[-1] = np.log((target.sum(axis=0) + 0.5) / (len(groups) + 0.5 * number))
-        fit = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": MOST_STEPS})
-        result: Floats = softmax(test @ fit.x.reshape(shape), axis=1)
+        solution = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": MOST_STEPS})
+        result: Floats = softmax(test @ solution.x.reshape(shape), axis=1)
         return result
 
 
@@ -65,9 +65,11 @@ def _grams(text: str) -> set[str]:
 
 def _matrix(grams: Sequence[set[str]], columns: dict[str, int]) -> sparse.csr_matrix:
     """Returns indicators of the columns, and a last column of ones."""
-    rows = [[*sorted({columns[gram] for gram in some if gram in columns}), len(columns)] for some in grams]
+    rows = [
+        [*sorted({columns[gram] for gram in grams_of_text if gram in columns}), len(columns)] for grams_of_text in grams
+    ]
     ends = np.cumsum([0, *(len(row) for row in rows)])
-    flat = np.array([at for row in rows for at in row], np.int64)
+    flat = np.array([column for row in rows for column in row], np.int64)
     return sparse.csr_matrix((np.ones(len(flat)), flat, ends), shape=(len(grams), len(columns) + 1))
 
 

@@ -46,10 +46,16 @@ def load(spec: Spec) -> TorchClassifier:
     with _refused(spec, directory):
         loaded = load_strictly(AutoModelForImageClassification, directory, selection_of(spec), **_LOCAL)
         processor = cast(Any, AutoImageProcessor).from_pretrained(directory, **_LOCAL)
-    known = _known(spec, directory, loaded.model.config, processor, loaded.facts)
+    description = _known(spec, directory, loaded.model.config, processor, loaded.facts)
     module = with_complement(_Logits(loaded.model), loaded.model.config.num_labels)
     return TorchClassifier(
-        module, _Processed(processor), known.labels, known.revision, runtime, known.facts, known.head
+        module,
+        _Processed(processor),
+        description.labels,
+        description.revision,
+        runtime,
+        description.facts,
+        description.head,
     )
 
 
@@ -83,24 +89,30 @@ def _refused(spec: Spec, directory: Path) -> Iterator[None]:
 
 def _is_of_timm(directory: Path) -> bool:
     try:
-        about = read_json(directory / _CONFIG)
+        config = read_json(directory / _CONFIG)
     except (OSError, ValueError, InputError):
         return False
-    return isinstance(about, dict) and "architecture" in about and "pretrained_cfg" in about
+    return isinstance(config, dict) and "architecture" in config and "pretrained_cfg" in config
 
 
 def _known(spec: Spec, directory: Path, config: Any, processor: Any, facts: tuple[ModelFact, ...]) -> Description:
-    usual = None if "labels" in spec.options else by_number(config.id2label, f"{directory}/{_CONFIG}: id2label")
-    outputs = outputs_of(spec, config.num_labels, usual, *_head(spec, config))
+    default_names = None if "labels" in spec.options else by_number(config.id2label, f"{directory}/{_CONFIG}: id2label")
+    outputs = outputs_of(spec, config.num_labels, default_names, *_head(spec, config))
     labels = outputs.labels
     files = sorted(directory.glob("*.safetensors"))
     identity = weights.file_revision(*files)
     revision = content_id("hf", identity, processor.to_dict(), labels, *selection_of(spec).identity, *outputs.identity)
-    unnamed = usual is None or all(name == f"LABEL_{i}" for i, name in enumerate(usual))
-    stated = label_fact(spec, labels, None if unnamed else f"{_CONFIG} (id2label)")
+    unnamed = default_names is None or all(name == f"LABEL_{i}" for i, name in enumerate(default_names))
+    labels_fact = label_fact(spec, labels, None if unnamed else f"{_CONFIG} (id2label)")
     architecture = ", ".join(config.architectures or [config.model_type])
-    about = (*facts, ModelFact("architecture", architecture, _CONFIG), stated, *outputs.facts, *_processing(processor))
-    return as_computed(Description(revision, labels, head=outputs.head, facts=about), spec)
+    all_facts = (
+        *facts,
+        ModelFact("architecture", architecture, _CONFIG),
+        labels_fact,
+        *outputs.facts,
+        *_processing(processor),
+    )
+    return as_computed(Description(revision, labels, head=outputs.head, facts=all_facts), spec)
 
 
 def _head(spec: Spec, config: Any) -> tuple[Head | None, str]:

@@ -62,14 +62,16 @@ def load(spec: Spec) -> TransformersCaptioner:
     device, batch = device_of(spec), positive(spec, "batch", 8)
     dtype = dtype_of(spec, device)
     directory = weights.directory(spec.name, spec.text, options.get("revision"), weights.WITH_TOKENIZER)
-    common: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+    load_options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     try:
-        processor = cast(Any, AutoProcessor).from_pretrained(directory, **common)
-        model = load_strictly(AutoModelForImageTextToText, directory, selection_of(spec), dtype=dtype, **common).model
+        processor = cast(Any, AutoProcessor).from_pretrained(directory, **load_options)
+        model = load_strictly(
+            AutoModelForImageTextToText, directory, selection_of(spec), dtype=dtype, **load_options
+        ).model
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         lines = " ".join(str(error).split())
-        what = f"{lines[:500]}{hint_for(lines)}"
-        raise WeightsError(f"{spec.text}: transformers makes no vision-language model of it: {what}") from error
+        reason = f"{lines[:500]}{hint_for(lines)}"
+        raise WeightsError(f"{spec.text}: transformers makes no vision-language model of it: {reason}") from error
     revision = _revision(directory, model.dtype)
     return TransformersCaptioner(model.to(device), processor, revision, batch, spec.text)
 
@@ -147,8 +149,8 @@ class TransformersCaptioner:
         except ValueError:
             return result
         inputs, endings = self._with_endings(inputs, prompt, texts)
-        fit = [i for i, ids in enumerate(endings) if not self._too_long(inputs, len(ids))]
-        for part in batches(fit, self._batch):
+        fitting = [i for i, ids in enumerate(endings) if not self._too_long(inputs, len(ids))]
+        for part in batches(fitting, self._batch):
             result[part] = self._score(inputs, [endings[i] for i in part])
         return result
 
@@ -159,8 +161,8 @@ class TransformersCaptioner:
         except ValueError as error:
             return no_answer(_refusal(error))
         inputs, endings = self._with_endings(inputs, prompt, question.choices)
-        if why := self._too_long(inputs, max(map(len, endings))):
-            return no_answer(why)
+        if reason := self._too_long(inputs, max(map(len, endings))):
+            return no_answer(reason)
         likelihoods = [value for part in batches(endings, self._batch) for value in self._score(inputs, part)]
         return probable(question, torch.tensor(likelihoods, dtype=torch.float64).softmax(0).tolist())
 
@@ -169,15 +171,15 @@ class TransformersCaptioner:
 
         A model that can think first is told not to, in the words of its template: thoughts are no caption.
         """
-        how: Any = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
-        mark = getattr(self._processor, "image_token", None) or ""
+        template_options: Any = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
+        image_token = getattr(self._processor, "image_token", None) or ""
         if getattr(self._processor, "chat_template", None):
             chat = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": text}]}]
-            return str(self._processor.apply_chat_template(chat, **how))
+            return str(self._processor.apply_chat_template(chat, **template_options))
         if self._tokenizer.chat_template:
-            plain = [{"role": "user", "content": f"{mark}\n{text}".strip()}]
-            return str(self._tokenizer.apply_chat_template(plain, **how))
-        return f"{mark}{text}\n"
+            plain_chat = [{"role": "user", "content": f"{image_token}\n{text}".strip()}]
+            return str(self._tokenizer.apply_chat_template(plain_chat, **template_options))
+        return f"{image_token}{text}\n"
 
     def _with_endings(self, inputs: Any, prompt: str, choices: Sequence[str]) -> tuple[Any, list[list[int]]]:
         """Returns the inputs of the prompt, and the tokens of each choice as the tokenizer encodes it after them.
@@ -185,30 +187,32 @@ class TransformersCaptioner:
         A tokenizer may join the end of the prompt with a choice. The inputs then end before the first joined token.
         """
         space = "" if prompt[-1:].isspace() or prompt.endswith(">") else " "
-        before = self._tokenizer(prompt, add_special_tokens=False)["input_ids"]
-        whole = [self._tokenizer(f"{prompt}{space}{c}", add_special_tokens=False)["input_ids"] for c in choices]
-        shared = min(sum(1 for _ in takewhile(lambda p: p[0] == p[1], zip(before, ids, strict=False))) for ids in whole)
+        prompt_ids = self._tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        full_ids = [self._tokenizer(f"{prompt}{space}{c}", add_special_tokens=False)["input_ids"] for c in choices]
+        common = min(
+            sum(1 for _ in takewhile(lambda p: p[0] == p[1], zip(prompt_ids, ids, strict=False))) for ids in full_ids
+        )
         shape = inputs["input_ids"].shape
-        kept = shape[1] - (len(before) - shared)
-        begun = {name: _shortened(value, kept, shape) for name, value in inputs.items()}
-        return begun, [ids[shared:] for ids in whole]
+        width = shape[1] - (len(prompt_ids) - common)
+        prefix = {name: _shortened(value, width, shape) for name, value in inputs.items()}
+        return prefix, [ids[common:] for ids in full_ids]
 
     def _inputs(self, prompts: Sequence[str], images: Sequence[Pixels]) -> Any:
         """Returns the tensors of a batch, padded on the left; raises ValueError where the processor refuses an
         image."""
-        begun = bool(self._tokenizer.bos_token) and prompts[0].startswith(self._tokenizer.bos_token)
+        starts_with_bos = bool(self._tokenizer.bos_token) and prompts[0].startswith(self._tokenizer.bos_token)
         inputs = self._processor(
             text=list(prompts),
             images=[[to_pil(image)] for image in images],
-            add_special_tokens=not begun,
+            add_special_tokens=not starts_with_bos,
             padding=True,
             padding_side="left",
             return_tensors="pt",
         )
         return inputs.to(device=self._model.device, dtype=self._model.dtype)
 
-    def _too_long(self, inputs: Any, more: int) -> str | None:
-        tokens = inputs["input_ids"].shape[1] + more
+    def _too_long(self, inputs: Any, added: int) -> str | None:
+        tokens = inputs["input_ids"].shape[1] + added
         if tokens <= self._context:
             return None
         return f"image, prompt and reply have {tokens} tokens; the model's context holds {self._context}"
@@ -223,18 +227,18 @@ class TransformersCaptioner:
             tail[row, : len(ids)] = torch.tensor(ids)
             mask[row, : len(ids)] = 1
         tail, mask = tail.to(self._model.device), mask.to(self._model.device)
-        known = {"input_ids": tail, "attention_mask": mask}
-        keep = {"logits_to_keep": width + 1} if self._takes_keep else {}
+        replaced = {"input_ids": tail, "attention_mask": mask}
+        keep_option = {"logits_to_keep": width + 1} if self._takes_keep else {}
         shape = inputs["input_ids"].shape
-        behind = {
-            name: _repeated(value, rows, known.get(name, torch.zeros_like(mask)), shape)
+        repeated = {
+            name: _repeated(value, rows, replaced.get(name, torch.zeros_like(mask)), shape)
             for name, value in inputs.items()
         }
-        logits: Tensor = self._model(**behind, use_cache=False, **keep).logits[:, -(width + 1) :]
+        logits: Tensor = self._model(**repeated, use_cache=False, **keep_option).logits[:, -(width + 1) :]
         log_probs = logits.float().log_softmax(-1)
-        each = log_probs[:, :width].gather(-1, tail[:, :, None]).squeeze(-1).double() * mask
+        of_tokens = log_probs[:, :width].gather(-1, tail[:, :, None]).squeeze(-1).double() * mask
         ends = log_probs[torch.arange(rows), mask.sum(1)][:, self._stops].double().logsumexp(-1)
-        return cast(list[float], (each.sum(1) + ends).tolist())
+        return cast(list[float], (of_tokens.sum(1) + ends).tolist())
 
     def _say(self, images: Sequence[Pixels], texts: Sequence[str]) -> list[ChatReply]:
         rows = list(zip(images, [self._prompt(text) for text in texts], strict=True))
@@ -247,9 +251,9 @@ class TransformersCaptioner:
             if len(rows) == 1:
                 return [ChatReply("", _refusal(error))]
             return [reply for row in rows for reply in self._generated([row])]
-        if why := self._too_long(inputs, CAPTION_TOKENS):
+        if reason := self._too_long(inputs, CAPTION_TOKENS):
             if len(rows) == 1:
-                return [ChatReply("", why)]
+                return [ChatReply("", reason)]
             return [reply for row in rows for reply in self._generated([row])]
         config = GenerationConfig(  # type: ignore[no-untyped-call]
             do_sample=False,

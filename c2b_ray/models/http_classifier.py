@@ -57,12 +57,14 @@ class HttpClassifier:
         self._url, self._patience, self._answered = url, patience, False
         self._first: Floats | None = np.zeros((0, 0), np.float32)  # None once the rows are known to be logits
         self._service = JsonService(url, KEY_VARIABLE, patience)
-        about = self._service.ask("GET")
-        labels = about.get("labels") if isinstance(about, dict) else None
+        description = self._service.ask("GET")
+        labels = description.get("labels") if isinstance(description, dict) else None
         if not isinstance(labels, list) or not labels or not all(isinstance(label, str) for label in labels):
-            raise SpecError(f'{url}: GET must answer {{"labels": [names], "revision": text}}, got {str(about)[:200]}')
+            raise SpecError(
+                f'{url}: GET must answer {{"labels": [names], "revision": text}}, got {str(description)[:200]}'
+            )
         self.labels = tuple(labels)
-        self._stated = about.get("revision")
+        self._stated = description.get("revision")
         self.revision = content_id("http", url, list(labels), str(self._stated))
         self.facts = (
             label_fact(None, self.labels, "the service's answer to GET"),
@@ -84,8 +86,8 @@ class HttpClassifier:
         # One image alone may be the last of many: it ends nothing where the service has answered before.
         if len(refused) == len(parts) and (len(parts) > 1 or not self._answered):
             raise ServiceError(f"every image was refused, {len(parts)} of {len(parts)}: {refused[0]}") from refused[0]
-        none = np.full((1, len(self.labels)), np.nan, np.float32)
-        return np.concatenate([none if isinstance(part, RequestRefused) else part for part in parts])
+        no_answer = np.full((1, len(self.labels)), np.nan, np.float32)
+        return np.concatenate([no_answer if isinstance(part, RequestRefused) else part for part in parts])
 
     def _halved(self, rows: Sequence[tuple[Pixels, str]]) -> list[Floats | RequestRefused]:
         """Returns the rows' numbers in parts, in order; an image that is refused on its own is a `RequestRefused`
@@ -153,10 +155,10 @@ class HttpClassifier:
         """Raises ServiceError for logits or independent scores sent as probabilities: rows with a number outside [0,
         1], or that do not sum to one. Rows without an answer are skipped."""
         for i, row in enumerate(rows):
-            outside = row[(row < 0) | (row > 1 + BEYOND)]
-            if len(outside):
+            invalid = row[(row < 0) | (row > 1 + BEYOND)]
+            if len(invalid):
                 raise ServiceError(
-                    f"{self._url}: row {i} of probabilities: {outside[0]:g} is no probability (if these are logits, "
+                    f"{self._url}: row {i} of probabilities: {invalid[0]:g} is no probability (if these are logits, "
                     'answer "logits")'
                 )
             total = float(row.sum(dtype=np.float64))
@@ -181,22 +183,22 @@ def _as_floats(row: list[Any]) -> Floats | None:
     if not all(value is None or type(value) in (int, float) for value in row):
         return None
     try:
-        wide = np.array([np.nan if value is None else float(value) for value in row], np.float64)
+        values = np.array([np.nan if value is None else float(value) for value in row], np.float64)
     except OverflowError:  # an integer of hundreds of digits
         return None
     with np.errstate(over="ignore"):
-        return wide.astype(np.float32)
+        return values.astype(np.float32)
 
 
-def _change(before: Any, now: Any) -> str:
+def _change(old: Any, now: Any) -> str:
     """Describes a change from one value to another; for two lists, from their first difference, as they often begin
     alike."""
-    if isinstance(before, list) and isinstance(now, list):
-        if len(before) != len(now):
-            return f"from {len(before)} to {len(now)} of them"
-        position = next(i for i, (one, other) in enumerate(zip(before, now, strict=True)) if one != other)
-        before, now = f"number {position}, {before[position]!r},", repr(now[position])
-    return f"from {str(before)[:200]} to {str(now)[:200]}"
+    if isinstance(old, list) and isinstance(now, list):
+        if len(old) != len(now):
+            return f"from {len(old)} to {len(now)} of them"
+        position = next(i for i, (old_item, new_item) in enumerate(zip(old, now, strict=True)) if old_item != new_item)
+        old, now = f"number {position}, {old[position]!r},", repr(now[position])
+    return f"from {str(old)[:200]} to {str(now)[:200]}"
 
 
 def _png(image: Pixels) -> str:

@@ -136,9 +136,9 @@ class JsonService:
         if status == 429 or status >= 500:
             raise _Retryable(f"HTTP {status} {self._said(response)}", _retry_after(response))
         if not response.is_success:
-            said = self._said(response)
-            message = f"{self._url}{path}: HTTP {status}{self._meant()} ({said}); {self._hint(response)}"
-            raise RequestRefused(message, said) if status in _OF_THE_REQUEST else ServiceError(message)
+            reply = self._said(response)
+            message = f"{self._url}{path}: HTTP {status}{self._meant()} ({reply}); {self._hint(response)}"
+            raise RequestRefused(message, reply) if status in _OF_THE_REQUEST else ServiceError(message)
         try:
             return response.json()
         except (ValueError, RecursionError):
@@ -151,7 +151,7 @@ class JsonService:
         if response.status_code in (401, 403):
             wrong = "it does not accept the key in" if self._key else "set"
             return f"{wrong} {self._key_variable}"
-        if response.has_redirect_location:  # not followed: the key would go to a URL that nobody has named
+        if response.has_redirect_location:  # not followed: the key would be sent to a URL that the user did not name
             return f"it redirects to {self._clean(response.headers['location'])}; name that URL"
         if response.status_code in _OF_THE_REQUEST:
             return "it refuses the request; its message says why"

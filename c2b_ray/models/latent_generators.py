@@ -101,9 +101,9 @@ class Decoder(nn.Sequential):
         channels = config.channels
         layers: list[nn.Module] = [nn.Linear(config.dimension, config.hidden), nn.ReLU()]
         layers += [nn.Linear(config.hidden, channels[0] * 16), nn.ReLU(), nn.Unflatten(1, (channels[0], 4, 4))]
-        for before, after in pairwise(channels[:-1]):
-            layers.append(nn.ConvTranspose2d(before, after, 4, 2, 1))
-            layers += [nn.BatchNorm2d(after)] if config.norm == "batch" else []
+        for n_in, n_out in pairwise(channels[:-1]):
+            layers.append(nn.ConvTranspose2d(n_in, n_out, 4, 2, 1))
+            layers += [nn.BatchNorm2d(n_out)] if config.norm == "batch" else []
             layers.append(nn.ReLU())
         layers.append(nn.ConvTranspose2d(channels[-2], 3, 4, 2, 1))
         super().__init__(*layers)
@@ -115,8 +115,8 @@ class Encoder(nn.Sequential):
     def __init__(self, config: NetworkConfig) -> None:
         channels = (3, *reversed(config.channels[:-1]))
         layers: list[nn.Module] = []
-        for before, after in pairwise(channels):
-            layers += [nn.Conv2d(before, after, 4, 2, 1), nn.ReLU()]
+        for n_in, n_out in pairwise(channels):
+            layers += [nn.Conv2d(n_in, n_out, 4, 2, 1), nn.ReLU()]
         layers += [nn.Flatten(), nn.Linear(channels[-1] * 16, config.hidden), nn.ReLU()]
         super().__init__(*layers, nn.Linear(config.hidden, 2 * config.dimension))
 
@@ -155,8 +155,8 @@ class Synthesis(nn.Module):
     def forward(self, w: Tensor) -> Tensor:
         values = self.first(self.constant.expand(len(w), -1, -1, -1), w)
         picture: Tensor = self.colour[0](values)
-        for up, again, colour in zip(self.up, self.again, list(self.colour)[1:], strict=True):
-            values = again(up(_doubled(values), w), w)
+        for enlarge, convolve, colour in zip(self.up, self.again, list(self.colour)[1:], strict=True):
+            values = convolve(enlarge(_doubled(values), w), w)
             picture = _doubled(picture) + colour(values)
         return picture
 

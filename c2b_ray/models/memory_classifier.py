@@ -100,8 +100,8 @@ def failure_of(
     for key, image in zip(keys, images, strict=True):
         try:
             answer([image])
-        except Exception as alone:  # whatever a stranger's code raises
-            failed.append((key, alone))
+        except Exception as single_error:  # whatever a stranger's code raises
+            failed.append((key, single_error))
     if not failed:
         return f"failed on {len(images)} pictures together, and on none of them alone: {_said(error)}"
     if len(failed) == len(images):
@@ -213,10 +213,10 @@ class MemoryClassifier:
             content = None if described is None else (content_of(source.model), described)
         else:
             self._answer, content = source.model, None
-        named = source.revision or content or uuid.uuid4().hex
-        stated = [] if source.output is None else [source.output]
+        identity = source.revision or content or uuid.uuid4().hex
+        output_kind = [] if source.output is None else [source.output]
         also = [self.head] if self.head != "softmax" else []
-        self.revision = content_id(SCHEME, named, list(self.labels), *stated, *also)
+        self.revision = content_id(SCHEME, identity, list(self.labels), *output_kind, *also)
         self._stated = source.output
         self.kind = OutputKind(source.output or "logits", "as stated")
         self.facts: tuple[ModelFact, ...] = (label_fact(None, self.labels, "the program that holds the model"),)
@@ -239,8 +239,8 @@ class MemoryClassifier:
 
     def _in_batches(self, images: Sequence[Pixels], keys: Sequence[str], answer: Answering) -> Floats:
         pairs = zip(batches(images, self._batch), batches(keys, self._batch), strict=True)
-        rows = [self._rows(some, names, answer) for some, names in pairs]
-        answers = [self._outputs.logits(self.kind.as_logits(some)) for some in rows]
+        rows = [self._rows(batch, names, answer) for batch, names in pairs]
+        answers = [self._outputs.logits(self.kind.as_logits(batch)) for batch in rows]
         return np.concatenate(answers) if answers else np.zeros((0, len(self.labels)), np.float32)
 
     def try_out(self) -> None:
@@ -308,19 +308,21 @@ def hold(
     """
     if isinstance(models, Mapping) and not models:
         raise ConfigError("classifier", "expected a model, or a mapping name → model with at least one")
-    held: dict[str, MemoryClassifier] = {}
+    classifiers: dict[str, MemoryClassifier] = {}
     for name, model in (models if isinstance(models, Mapping) else {_name_of(models): models}).items():
         source = _with_labels(model, labels)
         classifier = MemoryClassifier(source, name)
         try:
             classifier.try_out()
         except ServiceError as error:
-            tried = f"before the audit it is tried on small pictures, {SIDE} × {SIDE}, as (height, width, 3) uint8"
-            raise ConfigError("classifier", f"{error}; {tried}") from error
+            explanation = (
+                f"before the audit it is tried on small pictures, {SIDE} × {SIDE}, as (height, width, 3) uint8"
+            )
+            raise ConfigError("classifier", f"{error}; {explanation}") from error
         except SpecError as error:
             raise ConfigError("classifier", str(error)) from error
-        held[name] = _HELD[classifier.spec] = classifier
-    return held
+        classifiers[name] = _HELD[classifier.spec] = classifier
+    return classifiers
 
 
 def _outputs(source: InMemory) -> Outputs:
@@ -395,12 +397,12 @@ def _of_timm(module: nn.Module) -> Transform:
 
 
 def _of_module(module: nn.Module, prepare: Preparation) -> Answering:
-    like = next(iter(module.parameters()), torch.zeros(0))
-    dtype = like.dtype if like.is_floating_point() else torch.float32
+    parameter = next(iter(module.parameters()), torch.zeros(0))
+    dtype = parameter.dtype if parameter.is_floating_point() else torch.float32
 
     def answer(images: list[Pixels]) -> Floats:
         with evaluating(module):
-            return run(module, images, prepare, Runtime(like.device, len(images), dtype))
+            return run(module, images, prepare, Runtime(parameter.device, len(images), dtype))
 
     return answer
 

@@ -76,14 +76,14 @@ def state(gpu: str) -> GpuState | None:
         return None
     name, memory = ctypes.create_string_buffer(_NAME), _Memory()
     processes, number = (_Process * _MOST_PROCESSES)(), ctypes.c_uint(_MOST_PROCESSES)
-    named = _ask("nvmlDeviceGetName", handle, name, ctypes.c_uint(_NAME))
-    known = _ask("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
-    listed = _ask("nvmlDeviceGetComputeRunningProcesses_v3", handle, ctypes.byref(number), processes)
+    has_name = _ask("nvmlDeviceGetName", handle, name, ctypes.c_uint(_NAME))
+    has_memory = _ask("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
+    has_processes = _ask("nvmlDeviceGetComputeRunningProcesses_v3", handle, ctypes.byref(number), processes)
     return GpuState(
-        name.value.decode("utf-8", "replace") if named else "GPU",
-        int(memory.total) if known else None,
-        int(memory.used) if known else None,
-        tuple(sorted(int(process.pid) for process in processes[: number.value])) if listed else (),
+        name.value.decode("utf-8", "replace") if has_name else "GPU",
+        int(memory.total) if has_memory else None,
+        int(memory.used) if has_memory else None,
+        tuple(sorted(int(process.pid) for process in processes[: number.value])) if has_processes else (),
     )
 
 
@@ -105,7 +105,7 @@ def _ask(name: str, *arguments: Any) -> bool:
 def _handle(gpu: str) -> ctypes.c_void_p | None:
     handle = ctypes.c_void_p()
     if gpu.isdigit():
-        found = _ask("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(int(gpu)), ctypes.byref(handle))
+        is_found = _ask("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(int(gpu)), ctypes.byref(handle))
     else:
-        found = _ask("nvmlDeviceGetHandleByUUID", gpu.encode(), ctypes.byref(handle))
-    return handle if found else None
+        is_found = _ask("nvmlDeviceGetHandleByUUID", gpu.encode(), ctypes.byref(handle))
+    return handle if is_found else None

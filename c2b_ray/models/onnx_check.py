@@ -84,12 +84,12 @@ def _opset(model: Any) -> int:
     newest = defs.onnx_opset_version()
     if not 3 <= model.ir_version <= onnx.IR_VERSION:
         raise WeightsError(f"its format is version {model.ir_version}; expected 3 to {onnx.IR_VERSION}")
-    known = {(function.domain) for function in model.functions}
+    function_domains = {(function.domain) for function in model.functions}
     version = 0
     for entry in model.opset_import:
         if entry.domain in ("", "ai.onnx"):
             version = entry.version
-        elif entry.domain not in DOMAINS and entry.domain not in known:
+        elif entry.domain not in DOMAINS and entry.domain not in function_domains:
             raise WeightsError(f"it imports operators of the domain {entry.domain[:100]!r}: {_CUSTOM}")
     if not OLDEST_OPSET <= version <= newest:
         raise WeightsError(f"its operators are of version {version}; expected {OLDEST_OPSET} to {newest}")
@@ -161,8 +161,8 @@ def _tensors(attribute: Any) -> Iterator[Any]:
     if attribute.HasField("t"):
         yield attribute.t
     yield from attribute.tensors
-    one = (attribute.sparse_tensor,) if attribute.HasField("sparse_tensor") else ()
-    for sparse in (*one, *attribute.sparse_tensors):
+    single = (attribute.sparse_tensor,) if attribute.HasField("sparse_tensor") else ()
+    for sparse in (*single, *attribute.sparse_tensors):
         yield sparse.values
         yield sparse.indices
 
@@ -181,8 +181,8 @@ def _tensor(tensor: Any, count: _Count) -> None:
     if any(size < 0 for size in tensor.dims):
         raise WeightsError(f"the tensor {name!r} has a negative size")
     if tensor.raw_data:
-        bits = _BITS.get(tensor.data_type)
-        if bits is None or -(-prod(tensor.dims) * bits // 8) != len(tensor.raw_data):
+        n_bits = _BITS.get(tensor.data_type)
+        if n_bits is None or -(-prod(tensor.dims) * n_bits // 8) != len(tensor.raw_data):
             raise WeightsError(f"the tensor {name!r} holds {len(tensor.raw_data)} bytes, unlike what its shape says")
     elif prod(tensor.dims) > sum(len(getattr(tensor, values)) for values in _VALUES) * 8:
         raise WeightsError(f"the tensor {name!r} holds fewer numbers than its shape says")
@@ -202,10 +202,10 @@ def _bits() -> dict[int, int]:
         4: ("UINT4", "INT4", "FLOAT4E2M1"),
         2: ("UINT2", "INT2"),
     }
-    of_name = {name: bits for bits, group in width.items() for name in group}
+    of_name = {name: n_bits for n_bits, group in width.items() for name in group}
     codes = onnx.TensorProto.DataType.items()
-    known = {code: of_name.get(name, 8 if name.startswith("FLOAT8") else 0) for name, code in codes}
-    return {code: bits for code, bits in known.items() if bits}
+    bits_of_code = {code: of_name.get(name, 8 if name.startswith("FLOAT8") else 0) for name, code in codes}
+    return {code: n_bits for code, n_bits in bits_of_code.items() if n_bits}
 
 
 _BITS = _bits()

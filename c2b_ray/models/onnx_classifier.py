@@ -205,8 +205,8 @@ def _loaded(spec: Spec, path: Path, model: onnx.ModelProto) -> OnnxClassifier:
     trial = tried(classifier.rows, classifier.batch, (prepare.height, prepare.width), spec.text)
     if trial.alone:
         classifier.batch = 1
-    stated = kind_named(spec.options["output"], spec.text) if is_kind(spec) else None
-    classifier.kind = judged(trial.rows, spec.text, stated, graph.hint, head=stated_head(spec))
+    kind = kind_named(spec.options["output"], spec.text) if is_kind(spec) else None
+    classifier.kind = judged(trial.rows, spec.text, kind, graph.hint, head=stated_head(spec))
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     names, key = names_in(metadata, str(path)) if "labels" not in spec.options else (None, "")
     source = f"the file's metadata ({key})"
@@ -217,8 +217,8 @@ def _loaded(spec: Spec, path: Path, model: onnx.ModelProto) -> OnnxClassifier:
     content = content_of(model, path)
     # A graph of probabilities is read in another way than one of logits, and so are its answers.
     read_as = [classifier.kind.kind] if classifier.kind.kind in ("probabilities", "percent") else []
-    also = [*read_as, *prepare.unusual, *classifier.outputs.identity]
-    classifier.revision = content_id("onnx", *content, repr(prepare), graph.output, classifier.labels, *also)
+    settings_used = [*read_as, *prepare.unusual, *classifier.outputs.identity]
+    classifier.revision = content_id("onnx", *content, repr(prepare), graph.output, classifier.labels, *settings_used)
     classifier.facts = (
         label_fact(spec, classifier.labels, source if names else None),
         *classifier.outputs.facts,
@@ -229,9 +229,9 @@ def _loaded(spec: Spec, path: Path, model: onnx.ModelProto) -> OnnxClassifier:
 
 
 def _output_facts(spec: Spec, kind: OutputKind, graph: Graph, trial: Trial, outputs: int) -> list[ModelFact]:
-    chosen = "the spec" if {"output", "output_name"} & spec.options.keys() and not is_kind(spec) else "its type"
+    source = "the spec" if {"output", "output_name"} & spec.options.keys() and not is_kind(spec) else "its type"
     return [
         ModelFact("output", kind.kind, f"trial pictures: {kind.evidence}", option="output"),
-        *([ModelFact("output name", graph.output, chosen, option="output_name")] if outputs > 1 else []),
+        *([ModelFact("output name", graph.output, source, option="output_name")] if outputs > 1 else []),
         *([ModelFact("batch", "pictures are answered one by one", trial.alone, option="batch")] if trial.alone else []),
     ]

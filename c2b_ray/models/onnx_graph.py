@@ -96,27 +96,27 @@ def graph_of(spec: Spec, inputs: Sequence[Any], outputs: Sequence[Any], model: A
     `layout`: as the spec or the file states it. Raises SpecError and WeightsError for a graph that takes no picture,
     gives no number for each label, or leaves open which output does.
     """
-    taken = _named(spec, "input", inputs) if "input" in spec.options else inputs[0]
+    image_input = _named(spec, "input", inputs) if "input" in spec.options else inputs[0]
     output = _output(spec, outputs)
-    shape = [side if isinstance(side, int) and side > 0 else None for side in taken.shape]
-    dtype = DTYPES.get(taken.type)
+    shape = [side if isinstance(side, int) and side > 0 else None for side in image_input.shape]
+    dtype = DTYPES.get(image_input.type)
     layouts = [name for name, axis in (("nchw", 1), ("nhwc", 3)) if len(shape) == 4 and shape[axis] in (3, None)]
     if dtype is None or not layouts or len(inputs) > 1:
-        listed = ", ".join(f"{i.name} {i.type} {i.shape}" for i in inputs)
-        raise WeightsError(f"{spec.text}: expected one image input, N×3×H×W or N×H×W×3; the graph takes {listed}")
+        declared = ", ".join(f"{i.name} {i.type} {i.shape}" for i in inputs)
+        raise WeightsError(f"{spec.text}: expected one image input, N×3×H×W or N×H×W×3; the graph takes {declared}")
     if layout is None and len(layouts) > 1 and shape[1] == shape[3]:
         raise SpecError(
-            f"{spec.text}: the input {taken.shape} may be N×3×H×W or N×H×W×3; state it with ?layout=nchw or nhwc"
+            f"{spec.text}: the input {image_input.shape} may be N×3×H×W or N×H×W×3; state it with ?layout=nchw or nhwc"
         )
-    known = [name for name, axis in (("nchw", 1), ("nhwc", 3)) if len(shape) == 4 and shape[axis] == 3]
-    layout = layout.lower() if layout is not None else (known or layouts)[0]
+    fitting = [name for name, axis in (("nchw", 1), ("nhwc", 3)) if len(shape) == 4 and shape[axis] == 3]
+    layout = layout.lower() if layout is not None else (fitting or layouts)[0]
     if layout not in layouts:
         raise SpecError(
-            f"{spec.text}: layout={layout!r} does not fit the input {taken.shape}; {nearest(layout, layouts)}"
+            f"{spec.text}: layout={layout!r} does not fit the input {image_input.shape}; {nearest(layout, layouts)}"
         )
     last = layout == "nhwc"
     sides = (shape[1], shape[2]) if last else (shape[2], shape[3])
-    return Graph(taken.name, output.name, dtype, last, sides, shape[0], _hint(output.name, model))
+    return Graph(image_input.name, output.name, dtype, last, sides, shape[0], _hint(output.name, model))
 
 
 def is_kind(spec: Spec) -> bool:
@@ -134,43 +134,43 @@ def _hint(output: str, model: Any) -> Hint:
 
 def _output(spec: Spec, outputs: Sequence[Any]) -> Any:
     """Returns the output that is named, else the only one that can be numbers of labels."""
-    stated = spec.options.get("output", "")
+    option = spec.options.get("output", "")
     if "output_name" in spec.options:
-        chosen = _named(spec, "output_name", outputs)
-    elif stated and not is_kind(spec):
-        chosen = _named(spec, "output", outputs)
-    elif named := [output for output in outputs if output.name == stated]:
-        chosen = named[0]  # ?output=logits, of a graph with an output of that name
+        selected = _named(spec, "output_name", outputs)
+    elif option and not is_kind(spec):
+        selected = _named(spec, "output", outputs)
+    elif same_name := [output for output in outputs if output.name == option]:
+        selected = same_name[0]  # ?output=logits, of a graph with an output of that name
     else:
-        chosen = _only(spec, outputs)
-    if not chosen.type.startswith("tensor("):
+        selected = _only(spec, outputs)
+    if not selected.type.startswith("tensor("):
         raise WeightsError(
-            f"{spec.text}: the output {chosen.name!r} is a {chosen.type}: a dictionary for each picture, as "
+            f"{spec.text}: the output {selected.name!r} is a {selected.type}: a dictionary for each picture, as "
             "scikit-learn's converter writes (ZipMap); export it with options={'zipmap': False}, or remove the ZipMap "
             "node, so that probabilities are an array"
         )
-    if chosen.type not in DTYPES and chosen.type != "tensor(bfloat16)":
+    if selected.type not in DTYPES and selected.type != "tensor(bfloat16)":
         raise WeightsError(
-            f"{spec.text}: the output {chosen.name!r} is {chosen.type}: the label alone, without a number for each "
-            f"label{_others(chosen.name, outputs)}; export the scores, before ArgMax"
+            f"{spec.text}: the output {selected.name!r} is {selected.type}: the label alone, without a number for each "
+            f"label{_others(selected.name, outputs)}; export the scores, before ArgMax"
         )
-    return chosen
+    return selected
 
 
 def _only(spec: Spec, outputs: Sequence[Any]) -> Any:
     first = outputs[0]
-    able = [output for output in outputs if output.type in DTYPES and not _is_map(output)]
-    if not able:  # refused, with the reason of the one that says most
+    candidates = [output for output in outputs if output.type in DTYPES and not _is_map(output)]
+    if not candidates:  # refused, with the reason of the one that says most
         return next((output for output in outputs if not output.type.startswith("tensor(")), first)
-    if first not in able and first.type in DTYPES:
+    if first not in candidates and first.type in DTYPES:
         return first
-    if len(able) > 1:
-        listed = ", ".join(f"{output.name} {output.shape}" for output in able)
+    if len(candidates) > 1:
+        texts = ", ".join(f"{output.name} {output.shape}" for output in candidates)
         raise SpecError(
-            f"{spec.text}: {len(able)} outputs of the graph may be the labels' numbers: {listed}; choose one with "
+            f"{spec.text}: {len(candidates)} outputs of the graph may be the labels' numbers: {texts}; choose one with "
             "?output_name="
         )
-    return able[0]
+    return candidates[0]
 
 
 def _is_map(output: Any) -> bool:
@@ -180,12 +180,12 @@ def _is_map(output: Any) -> bool:
 
 def _named(spec: Spec, option: str, among: Sequence[Any]) -> Any:
     names = {node.name: node for node in among}
-    wanted = spec.options[option]
-    if wanted not in names:
-        also = f", and it is none of {', '.join(KINDS)}" if option == "output" else ""
-        what = "output" if option == "output_name" else option
-        raise SpecError(f"{spec.text}: the graph has no {what} {wanted!r}{also}; {nearest(wanted, names)}")
-    return names[wanted]
+    value = spec.options[option]
+    if value not in names:
+        suffix = f", and it is none of {', '.join(KINDS)}" if option == "output" else ""
+        role = "output" if option == "output_name" else option
+        raise SpecError(f"{spec.text}: the graph has no {role} {value!r}{suffix}; {nearest(value, names)}")
+    return names[value]
 
 
 def _others(name: str, outputs: Sequence[Any]) -> str:
@@ -195,8 +195,8 @@ def _others(name: str, outputs: Sequence[Any]) -> str:
 
 def not_of_labels(output: str, sides: Sequence[int], outputs: Sequence[Any]) -> str:
     shape = " × ".join(map(str, sides))
-    others = _others(output, outputs) or "; the graph has no other output"
-    return f"the output {output!r} is {shape} for an image, and a classifier's is a number for each label{others}"
+    alternatives = _others(output, outputs) or "; the graph has no other output"
+    return f"the output {output!r} is {shape} for an image, and a classifier's is a number for each label{alternatives}"
 
 
 # What the first nodes of an ONNX graph say about the pixels that it takes.
@@ -224,16 +224,16 @@ class Start:
     nodes: str
 
 
-def start_of(graph: Any, taken: str) -> Start | None:
-    """Returns what the nodes behind the input `taken` say; None where they say nothing, or nothing certain."""
+def start_of(graph: Any, tensor: str) -> Start | None:
+    """Returns what the nodes behind the input `tensor` say; None where they say nothing, or nothing certain."""
     constants = _constants(graph)
     slope, offset, passed = np.ones(1), np.zeros(1), list[str]()
-    while len(users := [node for node in graph.node if taken in node.input]) == 1:
+    while len(users := [node for node in graph.node if tensor in node.input]) == 1:
         (node,) = users
         if node.op_type == "QuantizeLinear":
             return _quantised(node, constants, slope, offset)
-        line = (np.ones(1), np.zeros(1)) if node.op_type in _FORM and node.input[0] == taken else None
-        line = line or _affine(node, taken, constants)
+        line = (np.ones(1), np.zeros(1)) if node.op_type in _FORM and node.input[0] == tensor else None
+        line = line or _affine(node, tensor, constants)
         if line is None or node.domain not in ("", "ai.onnx"):
             break
         if node.op_type not in _FORM:
@@ -242,52 +242,52 @@ def start_of(graph: Any, taken: str) -> Start | None:
             slope, offset = line[0] * slope, line[0] * offset + line[1]
         except ValueError:  # constants of other shapes than one number a channel
             return None
-        taken = node.output[0]
+        tensor = node.output[0]
     word = _word(slope, offset) if passed else None
     return Start(word, f"the graph begins with {', '.join(passed)}") if word else None
 
 
 def _constants(graph: Any) -> dict[str, NDArray[np.float64]]:
-    found = {}
+    constants = {}
     tensors = [(tensor.name, tensor) for tensor in graph.initializer]
     for node in graph.node:
         if node.op_type == "Constant":
             tensors += [(node.output[0], attribute.t) for attribute in node.attribute if attribute.HasField("t")]
             for attribute in node.attribute:
                 if attribute.name == "value_float":
-                    found[node.output[0]] = np.array([attribute.f])
+                    constants[node.output[0]] = np.array([attribute.f])
     for name, tensor in tensors:
         if not tensor.external_data and np.prod(tensor.dims, dtype=float) <= _SMALL:
             array = numpy_helper.to_array(tensor)
             if array.dtype.kind in "fiu":
-                found[name] = np.asarray(array, np.float64).reshape(-1)
-    return found
+                constants[name] = np.asarray(array, np.float64).reshape(-1)
+    return constants
 
 
-def _affine(node: Any, taken: str, constants: dict[str, NDArray[np.float64]]) -> Line | None:
+def _affine(node: Any, tensor: str, constants: dict[str, NDArray[np.float64]]) -> Line | None:
     """Returns what an arithmetic node does; None for another node."""
-    if node.op_type == "BatchNormalization" and node.input[0] == taken:
-        known = [constants.get(name) for name in node.input[1:5]]
-        if any(values is None for values in known):
+    if node.op_type == "BatchNormalization" and node.input[0] == tensor:
+        parameters = [constants.get(name) for name in node.input[1:5]]
+        if any(values is None for values in parameters):
             return None
-        scale, bias, mean, variance = (values for values in known if values is not None)
+        scale, bias, mean, variance = (values for values in parameters if values is not None)
         epsilon = next((a.f for a in node.attribute if a.name == "epsilon"), 1e-5)
         slope = scale / np.sqrt(variance + epsilon)
         return slope, bias - slope * mean
     if node.op_type not in ("Add", "Sub", "Mul", "Div") or len(node.input) != 2:
         return None
-    first = node.input[0] == taken
+    first = node.input[0] == tensor
     values = constants.get(node.input[1] if first else node.input[0])
     if values is None or len(values) not in (1, 3) or not np.isfinite(values).all():
         return None
-    one, none = np.ones(1), np.zeros(1)
+    ones, zeros = np.ones(1), np.zeros(1)
     if node.op_type == "Add":
-        return one, values
+        return ones, values
     if node.op_type == "Mul":
-        return values, none
+        return values, zeros
     if node.op_type == "Sub":
-        return (one, -values) if first else (-one, values)
-    return (1 / values, none) if first and (values != 0).all() else None
+        return (ones, -values) if first else (-ones, values)
+    return (1 / values, zeros) if first and (values != 0).all() else None
 
 
 def _word(slope: NDArray[np.float64], offset: NDArray[np.float64]) -> str | None:
@@ -315,9 +315,9 @@ def _quantised(
     step, origin = float(scale[0]), float(zero[0]) if zero is not None else 0.0
     lows = [-128.0, 0.0]  # of int8 and uint8: the range is the same for its fitting origin
     for low in lows:
-        least, most = (low - origin) * step, (low + 255 - origin) * step
+        lowest, highest = (low - origin) * step, (low + 255 - origin) * step
         for word, (black, white) in _RANGES.items():
             slack = 0.1 * (white - black)
-            if abs(least - black) <= slack and abs(most - white) <= slack:
-                return Start(word, f"the graph's input is quantised from {least:.3g} to {most:.3g}")
+            if abs(lowest - black) <= slack and abs(highest - white) <= slack:
+                return Start(word, f"the graph's input is quantised from {lowest:.3g} to {highest:.3g}")
     return None

@@ -31,9 +31,9 @@ def preprocessing(given: Spec, settings: Settings, graph: Graph) -> Preprocessin
     kind = next((kind for kind in _FILTERS if kind == spec.options.get("interpolation", "bilinear")), None)
     order = spec.options.get("channels", "rgb").casefold()
     if kind is None or order not in ("rgb", "bgr"):
-        option, known = ("interpolation", list(_FILTERS)) if kind is None else ("channels", ["rgb", "bgr"])
+        option, allowed = ("interpolation", list(_FILTERS)) if kind is None else ("channels", ["rgb", "bgr"])
         text = spec.options[option]
-        raise SpecError(f"{spec.text}: {option}={text!r}; {nearest(text, known)}")
+        raise SpecError(f"{spec.text}: {option}={text!r}; {nearest(text, allowed)}")
     return Preprocessing(
         height, width, resize, tuple(mean), tuple(std), scale, graph.channels_last, graph.dtype, squash, kind,
         order == "bgr",
@@ -45,13 +45,13 @@ def facts_of(prepare: Preprocessing, settings: Settings, graph: Graph) -> tuple[
     size = f"{prepare.height} × {prepare.width}"
     source = "the graph's input" if None not in graph.sides else settings.sources.get("size", "")
     if prepare.squash:
-        way, stated = f"squashed to {size}", settings.sources.get("squash")
+        method, stated_by = f"squashed to {size}", settings.sources.get("squash")
     else:
-        way, stated = f"shorter side to {prepare.resize}, then the centre {size}", settings.sources.get("resize")
-    way += f", {prepare.interpolation}"
+        method, stated_by = f"shorter side to {prepare.resize}, then the centre {size}", settings.sources.get("resize")
+    method += f", {prepare.interpolation}"
     return (
         ModelFact("input size", size, source, option="" if None not in graph.sides else "size"),
-        ModelFact("resize and crop", way, stated or "nothing states it", stated is None, "resize"),
+        ModelFact("resize and crop", method, stated_by or "nothing states it", stated_by is None, "resize"),
         ModelFact("normalisation", _in_words(prepare), settings.sources["mean"], option="preprocess"),
     )
 
@@ -69,15 +69,15 @@ def _in_words(prepare: Preprocessing) -> str:
 
 
 def _size(spec: Spec, graph: Graph, settings: Settings) -> tuple[int, int]:
-    stated = height_and_width(spec, "size")
-    if None in graph.sides and stated is None:
+    spec_size = height_and_width(spec, "size")
+    if None in graph.sides and spec_size is None:
         free = " and ".join(name for name, side in zip(("height", "width"), graph.sides, strict=True) if side is None)
         raise SpecError(
             f"{spec.text}: the graph takes pictures of any {free}, and nothing states the size that it was trained "
             "with; state it in pixels, such as ?size=224 (or ?size=HEIGHT,WIDTH)"
         )
-    height, width = (fixed or side for fixed, side in zip(graph.sides, stated or (0, 0), strict=True))
-    if settings.sources.get("size") == "the spec" and stated != (height, width):
+    height, width = (fixed or side for fixed, side in zip(graph.sides, spec_size or (0, 0), strict=True))
+    if settings.sources.get("size") == "the spec" and spec_size != (height, width):
         raise SpecError(f"{spec.text}: size={spec.options['size']}, but the graph takes {height} × {width}")
     return height, width
 

@@ -49,13 +49,13 @@ def read_config_settings(path: str) -> ConfigSettings:
     """Returns what the configs beside an ONNX file say. Raises WeightsError for one that is damaged."""
     folder = Path(path).parent
     try:
-        others = [file.name for file in folder.glob("*.onnx")]
+        onnx_files = [file.name for file in folder.glob("*.onnx")]
     except OSError:
         return ConfigSettings()
-    if len(others) > 1 and not all(name.startswith("model") for name in others):
+    if len(onnx_files) > 1 and not all(name.startswith("model") for name in onnx_files):
         return ConfigSettings()
-    for place in (folder, *([folder.parent] if folder.name == "onnx" else [])):
-        config, processor = (_document(place / name) for name in (CONFIG, PROCESSOR))
+    for directory in (folder, *([folder.parent] if folder.name == "onnx" else [])):
+        config, processor = (_document(directory / name) for name in (CONFIG, PROCESSOR))
         labels = _labels(config)
         if processor:
             return _of_transformers(processor, labels)
@@ -79,8 +79,12 @@ def _document(path: Path) -> dict[str, Any]:
 def _labels(config: Mapping[str, Any]) -> tuple[list[str], str] | None:
     mapping, names = config.get("id2label"), config.get("label_names")
     if isinstance(mapping, dict) and mapping:
-        found = by_number(mapping, f"{CONFIG}: id2label")
-        return None if found == [f"LABEL_{i}" for i in range(len(found))] else (found, f"{CONFIG} (id2label)")
+        label_list = by_number(mapping, f"{CONFIG}: id2label")
+        return (
+            None
+            if label_list == [f"LABEL_{i}" for i in range(len(label_list))]
+            else (label_list, f"{CONFIG} (id2label)")
+        )
     if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
         return names, f"{CONFIG} (label_names)"
     return None
@@ -105,34 +109,38 @@ def _of_transformers(config: Mapping[str, Any], labels: tuple[list[str], str] | 
 
 def _geometry(config: Mapping[str, Any], size: list[int], crop: list[int] | None) -> dict[str, str]:
     """`size`: one number, of the shorter side, or a height and a width that pictures are squashed to."""
-    found = {"interpolation": _RESAMPLE[config["resample"]]} if config.get("resample") in _RESAMPLE else {}
+    interpolation = {"interpolation": _RESAMPLE[config["resample"]]} if config.get("resample") in _RESAMPLE else {}
     kind = str(config.get("image_processor_type", config.get("feature_extractor_type", "")))
     if kind.startswith("ConvNext"):
         if size[0] >= _SQUASHED:
-            return {**found, "size": f"{size[0]}", "squash": "true"}
-        return {**found, "size": f"{size[0]}", "resize": f"{int(size[0] / (config.get('crop_pct') or 224 / 256))}"}
+            return {**interpolation, "size": f"{size[0]}", "squash": "true"}
+        return {
+            **interpolation,
+            "size": f"{size[0]}",
+            "resize": f"{int(size[0] / (config.get('crop_pct') or 224 / 256))}",
+        }
     if crop is None:
         squashed = {"squash": "true"} if len(size) > 1 else {"resize": f"{size[0]}"}
-        return {**found, "size": _listed(size), **squashed}
+        return {**interpolation, "size": _listed(size), **squashed}
     if len(size) > 1:
         # Squashed, then cropped: the same as a crop only where nothing is left to crop.
-        return {**found, "size": _listed(size), "squash": "true"} if size == crop else {}
-    return {**found, "size": _listed(crop), "resize": f"{size[0]}"}
+        return {**interpolation, "size": _listed(size), "squash": "true"} if size == crop else {}
+    return {**interpolation, "size": _listed(crop), "resize": f"{size[0]}"}
 
 
 def _of_timm(config: Mapping[str, Any], labels: tuple[list[str], str] | None) -> ConfigSettings:
-    stated = config.get("pretrained_cfg", config)
-    mean, std, size = (stated.get(key) for key in ("mean", "std", "input_size"))
+    pretrained = config.get("pretrained_cfg", config)
+    mean, std, size = (pretrained.get(key) for key in ("mean", "std", "input_size"))
     if not (isinstance(mean, list) and isinstance(std, list) and isinstance(size, list) and len(size) == 3):
         return ConfigSettings(CONFIG, labels=labels)
     height, width = int(size[1]), int(size[2])
     geometry = {"size": f"{height},{width}"}
-    if stated.get("interpolation") in ("bilinear", "bicubic"):
-        geometry["interpolation"] = stated["interpolation"]
-    if stated.get("crop_mode") == "squash":
+    if pretrained.get("interpolation") in ("bilinear", "bicubic"):
+        geometry["interpolation"] = pretrained["interpolation"]
+    if pretrained.get("crop_mode") == "squash":
         geometry["squash"] = "true"
     else:
-        geometry["resize"] = str(floor(min(height, width) / (stated.get("crop_pct") or 0.875)))
+        geometry["resize"] = str(floor(min(height, width) / (pretrained.get("crop_pct") or 0.875)))
     normal = {"mean": _listed(mean), "std": _listed(std), "scale": str(1 / 255)}
     return ConfigSettings(CONFIG, normal, geometry, (height, width), labels)
 
@@ -179,23 +187,25 @@ class Settings:
         return Spec(spec.text, spec.scheme, spec.name, {**spec.options, **self.values})
 
 
-def settings_of(spec: Spec, model: Any, taken: str, dtype: str, sides: tuple[int | None, int | None]) -> Settings:
-    """Returns what is stated about the input `taken` of a graph. Raises UnstatedPreprocessingError where nothing states
-    the normalisation, SpecError for statements that do not go together."""
+def settings_of(spec: Spec, model: Any, tensor: str, dtype: str, sides: tuple[int | None, int | None]) -> Settings:
+    """Returns what is stated about the input `tensor` of a graph. Raises UnstatedPreprocessingError where nothing
+    states the normalisation, SpecError for statements that do not go together."""
     metadata = {entry.key: entry.value for entry in model.metadata_props}
-    own = {_ALSO.get(key, key): value.strip("[]() ") for key, value in metadata.items() if value.strip()}
-    near = read_config_settings(spec.name)
+    from_metadata = {_ALSO.get(key, key): value.strip("[]() ") for key, value in metadata.items() if value.strip()}
+    beside_file = read_config_settings(spec.name)
     geometry = [
-        _sourced({key: own[key] for key in ("size", "resize") if key in own}, "the file's metadata"),
+        _sourced(
+            {key: from_metadata[key] for key in ("size", "resize") if key in from_metadata}, "the file's metadata"
+        ),
         _sourced(_pixel_format(metadata), "the file's metadata (Image.BitmapPixelFormat)"),
-        _sourced(near.geometry if None in sides or sides == near.sides else {}, near.file),
+        _sourced(beside_file.geometry if None in sides or sides == beside_file.sides else {}, beside_file.file),
     ]
     groups = [
         _sourced(_of_spec(spec), "the spec"),
-        _sourced({key: own[key] for key in NORMALISATION if key in own}, "the file's metadata"),
+        _sourced({key: from_metadata[key] for key in NORMALISATION if key in from_metadata}, "the file's metadata"),
         _of_exporter(metadata),
-        _sourced(near.normalisation, near.file),
-        _of_graph(model, taken, dtype),
+        _sourced(beside_file.normalisation, beside_file.file),
+        _of_graph(model, tensor, dtype),
     ]
     values: dict[str, str] = {}
     sources: dict[str, str] = {}
@@ -207,13 +217,13 @@ def settings_of(spec: Spec, model: Any, taken: str, dtype: str, sides: tuple[int
     normal = _normalisation(spec, groups, dtype)
     values.update({key: value for key, (value, _) in normal.items()})
     sources.update({key: source for key, (_, source) in normal.items()})
-    return Settings(values, sources, near.labels)
+    return Settings(values, sources, beside_file.labels)
 
 
 def layout_of(spec: Spec, model: Any) -> str | None:
     """Returns the layout that the spec or the file's metadata states; None where neither does."""
-    own = next((entry.value for entry in model.metadata_props if entry.key == "layout"), None)
-    return spec.options.get("layout", own)
+    in_metadata = next((entry.value for entry in model.metadata_props if entry.key == "layout"), None)
+    return spec.options.get("layout", in_metadata)
 
 
 Sourced = dict[str, tuple[str, str]]
@@ -225,14 +235,14 @@ def _sourced(values: Mapping[str, str], source: str) -> Sourced:
 
 
 def _of_spec(spec: Spec) -> dict[str, str]:
-    stated = {key: spec.options[key] for key in NORMALISATION if key in spec.options}
+    values = {key: spec.options[key] for key in NORMALISATION if key in spec.options}
     word = spec.options.get("preprocess")
     if word is None:
-        return stated
+        return values
     if word not in WORDS:
         raise SpecError(f"{spec.text}: preprocess={word!r}; {nearest(word, WORDS)}")
-    if stated:
-        raise SpecError(f"{spec.text}: preprocess={word} states mean, std and scale; leave out {', '.join(stated)}")
+    if values:
+        raise SpecError(f"{spec.text}: preprocess={word} states mean, std and scale; leave out {', '.join(values)}")
     return dict(WORDS[word])
 
 
@@ -240,28 +250,30 @@ def _of_exporter(metadata: Mapping[str, str]) -> Sourced:
     if "ultralytics" in f"{metadata.get('author', '')} {metadata.get('description', '')}".casefold():
         return _sourced(WORDS["unit"], "the file's metadata (Ultralytics divides by 255 alone)")
     folded = {key.casefold(): value.casefold().strip() for key, value in metadata.items()}
-    stated = folded.get("image.nominalpixelrange", "")
-    word = next((word for end, word in _RANGES.items() if stated.endswith(end)), None)
+    pixel_range = folded.get("image.nominalpixelrange", "")
+    word = next((word for end, word in _RANGES.items() if pixel_range.endswith(end)), None)
     if word is None or folded.get("image.colorspacegamma") == "linear":
         return {}
-    return _sourced(WORDS[word], f"the file's metadata (Image.NominalPixelRange {stated})")
+    return _sourced(WORDS[word], f"the file's metadata (Image.NominalPixelRange {pixel_range})")
 
 
 def _pixel_format(metadata: Mapping[str, str]) -> dict[str, str]:
-    stated = {key.casefold(): value.casefold() for key, value in metadata.items()}.get("image.bitmappixelformat", "")
-    return {"channels": stated[:3]} if stated[:3] in ("rgb", "bgr") else {}
+    pixel_format = {key.casefold(): value.casefold() for key, value in metadata.items()}.get(
+        "image.bitmappixelformat", ""
+    )
+    return {"channels": pixel_format[:3]} if pixel_format[:3] in ("rgb", "bgr") else {}
 
 
-def _of_graph(model: Any, taken: str, dtype: str) -> Sourced:
+def _of_graph(model: Any, tensor: str, dtype: str) -> Sourced:
     if dtype == "uint8":
         return _sourced(WORDS["none"], "the graph's input is uint8")
-    start = start_of(model.graph, taken)
+    start = start_of(model.graph, tensor)
     return _sourced(WORDS[start.word], start.nodes) if start else {}
 
 
 def _normalisation(spec: Spec, groups: list[Sourced], dtype: str) -> Sourced:
     """Returns mean, std and scale, of the first that states them; the spec and the file's own complete each other."""
-    by_spec, own, *others = groups
+    by_spec, from_metadata, *others = groups
     if dtype == "uint8":
         if by_spec and by_spec != _sourced(WORDS["none"], "the spec"):
             raise SpecError(
@@ -269,20 +281,20 @@ def _normalisation(spec: Spec, groups: list[Sourced], dtype: str) -> Sourced:
                 f"before it; leave out {', '.join(spec.options.keys() & {*NORMALISATION, 'preprocess'})}"
             )
         return others[-1]
-    stated = {**own, **by_spec}
-    if not stated:
-        stated = next((group for group in others if group), {})
-    if not stated:
+    values = {**from_metadata, **by_spec}
+    if not values:
+        values = next((group for group in others if group), {})
+    if not values:
         raise UnstatedPreprocessingError(
             f"{spec.text}: nothing states how pixels become this graph's numbers, and each way gives other answers; "
             "state what it was trained with: ?preprocess=imagenet (pixels / 255, then ImageNet's mean and std), unit "
             "(pixels / 255), minus-one-one (pixels / 127.5 − 1), none (0 to 255 as they are), or ?mean=&std= of pixels "
             "from 0 to 1"
         )
-    absent = [key for key in ("mean", "std") if key not in stated]
-    if absent:
+    missing = [key for key in ("mean", "std") if key not in values]
+    if missing:
         raise UnstatedPreprocessingError(
-            f"{spec.text}: {' and '.join(stated)} without {' and '.join(absent)} leaves the normalisation open; state "
+            f"{spec.text}: {' and '.join(values)} without {' and '.join(missing)} leaves the normalisation open; state "
             "mean= and std= together (?mean=0&std=1 for none), or ?preprocess=imagenet, unit, minus-one-one or none"
         )
-    return {"scale": (str(1 / 255), "with mean and std"), **stated}
+    return {"scale": (str(1 / 255), "with mean and std"), **values}

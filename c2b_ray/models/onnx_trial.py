@@ -30,7 +30,7 @@ class Trial:
     alone: str = ""
 
 
-def tried(answer: Rows, batch: int, size: tuple[int, int], where: str) -> Trial:
+def tried(answer: Rows, batch: int, size: tuple[int, int], spec: str) -> Trial:
     """Returns the numbers of a graph on the trial pictures.
 
     `answer` takes up to `batch` pictures at once. Raises WeightsError where no picture is answered, where
@@ -38,45 +38,45 @@ def tried(answer: Rows, batch: int, size: tuple[int, int], where: str) -> Trial:
     """
     pictures = trial_pictures(*size)
     try:
-        alone = np.concatenate([answer([picture]) for picture in pictures[-ALONE:]])
-        again = answer([pictures[-1]])
+        single = np.concatenate([answer([picture]) for picture in pictures[-ALONE:]])
+        repeated = answer([pictures[-1]])
     except ServiceError as error:
-        raise WeightsError(f"{where}: {error}") from error
-    finite = alone[np.isfinite(alone).all(axis=1)]
+        raise WeightsError(f"{spec}: {error}") from error
+    finite = single[np.isfinite(single).all(axis=1)]
     span = max(float(np.ptp(finite, axis=0).max()), 1e-6 * float(np.abs(finite).max())) if len(finite) else 0.0
-    if _apart(alone[-1:], again, span) > LIKE:
+    if _apart(single[-1:], repeated, span) > LIKE:
         raise WeightsError(
-            f"{where}: the graph gives two answers to one picture, so it draws at random: it was exported in training "
+            f"{spec}: the graph gives two answers to one picture, so it draws at random: it was exported in training "
             "mode; export it after model.eval()"
         )
     if batch == 1:
-        return Trial(np.concatenate([*(answer([picture]) for picture in pictures[:-ALONE]), alone]))
+        return Trial(np.concatenate([*(answer([picture]) for picture in pictures[:-ALONE]), single]))
     try:
         parts = [answer(pictures[start : start + batch]) for start in range(0, len(pictures), batch)]
         rows = np.concatenate(parts)
     except (ServiceError, ValueError):  # ValueError: batches of other widths
-        rows = alone[:0]
-    if rows.shape == (len(pictures), alone.shape[1]):
-        apart = _apart(rows[-ALONE:], alone, span)
-        if apart <= LIKE:
+        rows = single[:0]
+    if rows.shape == (len(pictures), single.shape[1]):
+        deviation = _apart(rows[-ALONE:], single, span)
+        if deviation <= LIKE:
             return Trial(rows)
-        if apart > OTHER:
+        if deviation > OTHER:
             raise WeightsError(
-                f"{where}: the graph answers a picture otherwise in a batch of {min(batch, len(pictures))} than alone, "
+                f"{spec}: the graph answers a picture otherwise in a batch of {min(batch, len(pictures))} than alone, "
                 "so pictures change each other's answers: it was exported in training mode (model.eval() before the "
                 "export mends it), or ?batch=1 states that pictures are answered alone"
             )
-        why = "answers in a batch differ a little"
+        reason = "answers in a batch differ a little"
     else:
-        why = "the graph holds a batch of one"
-    return Trial(np.concatenate([*(answer([picture]) for picture in pictures[:-ALONE]), alone]), why)
+        reason = "the graph holds a batch of one"
+    return Trial(np.concatenate([*(answer([picture]) for picture in pictures[:-ALONE]), single]), reason)
 
 
-def _apart(some: Floats, others: Floats, span: float) -> float:
+def _apart(left: Floats, right: Floats, span: float) -> float:
     """Returns the largest difference as a part of `span`; infinite where one has a number and the other none."""
-    if some.shape != others.shape or (np.isnan(some) != np.isnan(others)).any():
+    if left.shape != right.shape or (np.isnan(left) != np.isnan(right)).any():
         return float("inf")
     with np.errstate(invalid="ignore"):
-        off = np.where(some == others, 0, np.abs(some - others))
-    most = float(np.nanmax(off, initial=0))
-    return most / span if span else float("inf") if most else 0.0
+        differences = np.where(left == right, 0, np.abs(left - right))
+    largest = float(np.nanmax(differences, initial=0))
+    return largest / span if span else float("inf") if largest else 0.0

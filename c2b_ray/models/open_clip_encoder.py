@@ -100,8 +100,8 @@ class OpenClipEncoder:
 
     def encode_texts(self, texts: Sequence[str]) -> Floats:
         """Returns unit-norm embeddings, float32 (texts, dimension); texts are truncated to the model's context."""
-        plain = replace(self.runtime, compiled=False)
-        return self.unit(run(self._model.encode_text, texts, self._texts, plain))
+        uncompiled = replace(self.runtime, compiled=False)
+        return self.unit(run(self._model.encode_text, texts, self._texts, uncompiled))
 
     def unit(self, embeddings: Floats) -> Floats:
         """Returns `embeddings` scaled to length 1."""
@@ -185,26 +185,26 @@ def _described(spec: Spec) -> _Described:
     device = devices.device(spec.options.get("device"), spec.text, 0)
     facts = (*_facts(origin, model, names), *computing_facts(spec, precision, device))
     shape = None if devices.computing().decode == "gpu" else shape_of(_transform(model))
-    known = Description(revision, dimension=int(origin.config["embed_dim"]), shape=shape, facts=facts)
-    return _Described(known, origin, model, names)
+    description = Description(revision, dimension=int(origin.config["embed_dim"]), shape=shape, facts=facts)
+    return _Described(description, origin, model, names)
 
 
 def _filled(spec: Spec, origin: Sources, model: Any, loaded: bool) -> TensorNames:
     """Fills a model with the tensors of its file if `loaded`; else checks that it could."""
     file = origin.files[0]
     tensors = weights.read_safetensors(file) if loaded else weights.read_outlines(file)
-    wanted = kinds_of(model.state_dict())
-    names = naming(wanted, tensors, file, selection_of(spec))
-    chosen = {name: tensors[source] for name, source in names.names.items()}
+    expected = kinds_of(model.state_dict())
+    names = naming(expected, tensors, file, selection_of(spec))
+    selected = {name: tensors[source] for name, source in names.names.items()}
     try:
-        check_fit(wanted, kinds_of(chosen), file, _architecture(origin), rest=names.rest)
+        check_fit(expected, kinds_of(selected), file, _architecture(origin), rest=names.rest)
     except WeightsError:
         if names.rest:
             raise
-        chosen = _converted(model, chosen, origin.published)
-        check_fit(wanted, kinds_of(chosen), file, _architecture(origin))
+        selected = _converted(model, selected, origin.published)
+        check_fit(expected, kinds_of(selected), file, _architecture(origin))
     if loaded:
-        weights.load_into(model, chosen, file)
+        weights.load_into(model, selected, file)
     return names
 
 
@@ -230,16 +230,16 @@ def _converted(model: Any, tensors: dict[str, Any], resized: bool) -> dict[str, 
 
 
 def _facts(origin: Sources, model: Any, names: TensorNames) -> tuple[ModelFact, ...]:
-    prepared, read = model.visual.preprocess_cfg, origin.preprocessing
+    prepared, origins = model.visual.preprocess_cfg, origin.preprocessing
     size = prepared["size"]
     sides = "×".join(str(side) for side in size) if isinstance(size, (tuple, list)) else f"{size}×{size}"
     value = f"{sides}, {prepared['resize_mode']}, {prepared['interpolation']}"
-    named = "open_clip_config.json" if origin.name.startswith("local-dir:") else f"open_clip:{origin.name}"
-    weakest = max((read["mean"], read["std"]), key=lambda o: o.assumed)
-    resized = max((read["resize_mode"], read["interpolation"]), key=lambda o: o.assumed)
+    source = "open_clip_config.json" if origin.name.startswith("local-dir:") else f"open_clip:{origin.name}"
+    weakest = max((origins["mean"], origins["std"]), key=lambda o: o.assumed)
+    resized = max((origins["resize_mode"], origins["interpolation"]), key=lambda o: o.assumed)
     return (
         *names.facts(origin.files[0]),
-        ModelFact("architecture", origin.name.partition(":")[2] or origin.name, named),
+        ModelFact("architecture", origin.name.partition(":")[2] or origin.name, source),
         origin.activation.fact("activation", "QuickGELU" if origin.quick_gelu else "GELU"),
         resized.fact("input size", value),
         weakest.fact("normalisation", normalisation(prepared["mean"], prepared["std"])),
@@ -249,12 +249,12 @@ def _facts(origin: Sources, model: Any, names: TensorNames) -> tuple[ModelFact, 
 @contextmanager
 def _silent() -> Iterator[None]:
     """Silences open_clip's warning about a model without weights, which is intended here."""
-    before = logging.root.manager.disable
+    previous = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         yield
     finally:
-        logging.disable(before)
+        logging.disable(previous)
 
 
 def _precision(spec: Spec) -> str:
@@ -273,8 +273,8 @@ def _revision(spec: Spec, origin: Sources, model: Any, precision: str) -> str:
     """Returns the revision; what changes embeddings of images alone, by rounding, stands behind a plus sign: such an
     index is searched by texts of the same weights."""
     files = weights.file_revision(*origin.files)
-    chosen = (*origin.variant, *selection_of(spec).identity)
-    revision = content_id("open_clip", files, model.visual.preprocess_cfg, precision, *chosen)
+    choices = (*origin.variant, *selection_of(spec).identity)
+    revision = content_id("open_clip", files, model.visual.preprocess_cfg, precision, *choices)
     return "+".join([revision, *image_changes(spec)])
 
 

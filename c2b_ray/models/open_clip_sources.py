@@ -69,7 +69,7 @@ class Sources:
 def sources(spec: Spec) -> Sources:
     """Returns the sources of an `open_clip:` spec. Raises SpecError for wrong names and open questions, WeightsError
     for files that cannot be used."""
-    stated, origins = _stated(spec)
+    preprocessing, origins = _stated(spec)
     if spec.name.startswith(("local-dir:", "hf-hub:")):
         for option in ("weights", *VARIANT):
             if option in spec.options:
@@ -77,21 +77,21 @@ def sources(spec: Spec) -> Sources:
                 raise SpecError(f"{spec.text}: it brings {brings}, {option}= does not go with it")
         local = spec.name.startswith("local-dir:")
         directory = Path(spec.name.removeprefix("local-dir:")) if local else _downloaded(spec)
-        return _of_directory(spec, directory, stated, origins)
+        return _of_directory(spec, directory, preprocessing, origins)
     name, _, tag = spec.name.partition("/")
     if name not in open_clip.list_models():
         raise SpecError(f"{spec.text}: open_clip has no model {name!r}; {nearest(name, open_clip.list_models())}")
     if "weights" in spec.options:
-        return _of_file(spec, name, tag, stated, origins)
+        return _of_file(spec, name, tag, preprocessing, origins)
     for option in VARIANT:
         if option in spec.options:
             raise SpecError(f"{spec.text}: {option}= goes with weights=FILE; published weights have their own settings")
     file, config = _published(spec, name, tag)
     origin = Origin(f"open_clip's settings of {name}/{tag}")
     # open_clip only warns where a tag was trained with QuickGELU.
-    arguments = _arguments(file, bool(config.get("quick_gelu")), {**merge_preprocess_dict({}, config), **stated})
-    read = dict.fromkeys(PREPROCESSING, origin) | origins
-    return Sources(name, arguments, [file], _architecture(name), True, origin, read)
+    arguments = _arguments(file, bool(config.get("quick_gelu")), {**merge_preprocess_dict({}, config), **preprocessing})
+    read_from = dict.fromkeys(PREPROCESSING, origin) | origins
+    return Sources(name, arguments, [file], _architecture(name), True, origin, read_from)
 
 
 def _architecture(name: str) -> dict[str, Any]:
@@ -104,32 +104,32 @@ def _arguments(file: Path, quick_gelu: bool, preprocessing: dict[str, Any]) -> d
 
 def _stated(spec: Spec) -> tuple[dict[str, Any], dict[str, Origin]]:
     """Returns the preprocessing that the spec's options state, and that they do."""
-    stated: dict[str, Any] = {name: numbers(spec, name) for name in ("mean", "std")}
-    for name, known in _CHOICES.items():
-        stated[name] = spec.options.get(name)
-        if stated[name] not in (None, *known):
-            raise SpecError(f"{spec.text}: {name}={stated[name]!r} is none of {', '.join(known)}")
-    stated = {name: tuple(v) if isinstance(v, list) else v for name, v in stated.items() if v is not None}
-    return stated, {name: Origin(f"?{name}={spec.options[name]}") for name in stated}
+    preprocessing: dict[str, Any] = {name: numbers(spec, name) for name in ("mean", "std")}
+    for name, choices in _CHOICES.items():
+        preprocessing[name] = spec.options.get(name)
+        if preprocessing[name] not in (None, *choices):
+            raise SpecError(f"{spec.text}: {name}={preprocessing[name]!r} is none of {', '.join(choices)}")
+    preprocessing = {name: tuple(v) if isinstance(v, list) else v for name, v in preprocessing.items() if v is not None}
+    return preprocessing, {name: Origin(f"?{name}={spec.options[name]}") for name in preprocessing}
 
 
-def _of_file(spec: Spec, name: str, tag: str, stated: dict[str, Any], origins: dict[str, Origin]) -> Sources:
+def _of_file(spec: Spec, name: str, tag: str, given: dict[str, Any], origins: dict[str, Origin]) -> Sources:
     """Returns the sources of weights of one's own for an architecture that open_clip lists."""
     file, config = weights.checked(spec.options["weights"]), _architecture(name)
     tags = open_clip.list_pretrained_tags_by_model(name)
     tag = spec.options.get("pretrained_cfg") or tag
     if tag and tag not in tags:
         raise SpecError(f"{spec.text}: open_clip lists no weights {tag!r} for {name}; {nearest(tag, tags)}")
-    known = {t: get_pretrained_cfg(name, t) for t in ([tag] if tag else tags)}
-    quick, activation = _activation(spec, name, config, known, bool(tag))
-    preprocessing, read = _preprocessing(spec, name, known, bool(tag), {*stated})
+    settings = {t: get_pretrained_cfg(name, t) for t in ([tag] if tag else tags)}
+    quick, activation = _activation(spec, name, config, settings, bool(tag))
+    preprocessing, read_from = _preprocessing(spec, name, settings, bool(tag), {*given})
     variant = ("quick_gelu",) if quick and not config.get("quick_gelu") else ()
-    arguments = _arguments(file, quick, {**preprocessing, **stated})
-    return Sources(name, arguments, [file], config, False, activation, read | origins, variant)
+    arguments = _arguments(file, quick, {**preprocessing, **given})
+    return Sources(name, arguments, [file], config, False, activation, read_from | origins, variant)
 
 
 def _activation(
-    spec: Spec, name: str, config: dict[str, Any], known: dict[str, Any], chosen: bool
+    spec: Spec, name: str, config: dict[str, Any], configs: dict[str, Any], is_named: bool
 ) -> tuple[bool, Origin]:
     """Returns whether weights of one's own are of the variant with QuickGELU, and where that was read."""
     if config.get("quick_gelu"):
@@ -138,42 +138,42 @@ def _activation(
         return True, Origin(f"open_clip's config of {name}")
     if "quickgelu" in spec.options:
         return truth(spec, "quickgelu", False), Origin(f"?quickgelu={spec.options['quickgelu']}")
-    quick = [tag for tag, settings in known.items() if settings.get("quick_gelu")]
-    plain = [tag for tag in known if tag not in quick]
-    if quick and plain:
+    quick = [tag for tag, settings in configs.items() if settings.get("quick_gelu")]
+    without_quick = [tag for tag in configs if tag not in quick]
+    if quick and without_quick:
         raise SpecError(
             f"{spec.text}: of the published weights of {name} some have QuickGELU ({_some(quick)}), others GELU "
-            f"({_some(plain)}), and a file does not say; write quickgelu=true or quickgelu=false, or "
+            f"({_some(without_quick)}), and a file does not say; write quickgelu=true or quickgelu=false, or "
             "pretrained_cfg=TAG of the weights that yours began from"
         )
-    return bool(quick), _origin(name, known, chosen, "quickgelu")
+    return bool(quick), _origin(name, configs, is_named, "quickgelu")
 
 
 def _preprocessing(
-    spec: Spec, name: str, known: dict[str, Any], chosen: bool, stated: set[str]
+    spec: Spec, name: str, configs: dict[str, Any], is_named: bool, given: set[str]
 ) -> tuple[dict[str, Any], dict[str, Origin]]:
     """Returns the preprocessing of weights of one's own, and where it was read, by key."""
-    settings = {tag: merge_preprocess_dict({}, config) for tag, config in known.items()}
+    settings = {tag: merge_preprocess_dict({}, config) for tag, config in configs.items()}
     agreed: dict[str, Any] = {}
-    for key in sorted({key for each in settings.values() for key in each} - stated):
-        values = {str(each.get(key)): tag for tag, each in settings.items()}
+    for key in sorted({key for values_of_tag in settings.values() for key in values_of_tag} - given):
+        values = {str(values_of_tag.get(key)): tag for tag, values_of_tag in settings.items()}
         if len(values) > 1:
-            shown = ", ".join(f"{key} {value} ({tag})" for value, tag in values.items())
+            listed_values = ", ".join(f"{key} {value} ({tag})" for value, tag in values.items())
             raise SpecError(
-                f"{spec.text}: the published weights of {name} prepare pictures differently: {shown}; write "
+                f"{spec.text}: the published weights of {name} prepare pictures differently: {listed_values}; write "
                 f"pretrained_cfg=TAG of the weights that yours began from, or {key}="
             )
         agreed[key] = next(iter(settings.values()))[key]
-    option = "pretrained_cfg" if known else ""
-    return agreed, {key: _origin(name, known, chosen, option or key) for key in PREPROCESSING}
+    option = "pretrained_cfg" if configs else ""
+    return agreed, {key: _origin(name, configs, is_named, option or key) for key in PREPROCESSING}
 
 
-def _origin(name: str, known: dict[str, Any], chosen: bool, option: str) -> Origin:
-    if chosen:
-        return Origin(f"open_clip's settings of {name}/{next(iter(known))}")
-    if not known:
+def _origin(name: str, configs: dict[str, Any], is_named: bool, option: str) -> Origin:
+    if is_named:
+        return Origin(f"open_clip's settings of {name}/{next(iter(configs))}")
+    if not configs:
         return Origin("open_clip's default: it lists no weights of this architecture", True, option)
-    count = "the one set of" if len(known) == 1 else f"all {len(known)} sets of"
+    count = "the one set of" if len(configs) == 1 else f"all {len(configs)} sets of"
     return Origin(f"{count} published weights of {name}", True, option)
 
 
@@ -181,22 +181,26 @@ def _some(tags: Sequence[str]) -> str:
     return ", ".join(tags[:3]) + (", …" if len(tags) > 3 else "")
 
 
-def _of_directory(spec: Spec, directory: Path, stated: dict[str, Any], origins: dict[str, Origin]) -> Sources:
+def _of_directory(spec: Spec, directory: Path, given: dict[str, Any], origins: dict[str, Origin]) -> Sources:
     config = directory / CONFIG
     if not config.is_file():
         raise SpecError(f"{spec.text}: {directory} holds no {CONFIG}")
     # Under any other name open_clip would read a pickle first, were one beside it.
     file = weights.checked(next((directory / f for f in FILES if (directory / f).is_file()), directory / FILES[0]))
     try:
-        whole = json.loads(config.read_text(encoding="utf-8"))
-        about, preprocessing = dict(whole["model_cfg"]), dict(whole.get("preprocess_cfg") or {})
+        document = json.loads(config.read_text(encoding="utf-8"))
+        model_config, preprocessing = dict(document["model_cfg"]), dict(document.get("preprocess_cfg") or {})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WeightsError(f"{spec.text}: open_clip cannot build it from its config and weights: {error}") from error
     extra = sorted({path for pattern in _TOKENIZER for path in directory.glob(pattern) if path.is_file()})
-    known, default = Origin(CONFIG), f"open_clip's default: {CONFIG} states none"
-    read = {key: known if key in preprocessing else Origin(default, True, key) for key in PREPROCESSING} | origins
-    arguments = {"force_preprocess_cfg": stated} if stated else {}
-    return Sources(f"local-dir:{directory}", arguments, [file, config, *extra], about, False, known, read)
+    config_origin, default = Origin(CONFIG), f"open_clip's default: {CONFIG} states none"
+    read_from = {
+        key: config_origin if key in preprocessing else Origin(default, True, key) for key in PREPROCESSING
+    } | origins
+    arguments = {"force_preprocess_cfg": given} if given else {}
+    return Sources(
+        f"local-dir:{directory}", arguments, [file, config, *extra], model_config, False, config_origin, read_from
+    )
 
 
 def _published(spec: Spec, name: str, tag: str) -> tuple[Path, dict[str, Any]]:

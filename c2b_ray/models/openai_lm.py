@@ -102,13 +102,15 @@ class OpenAILanguageModel:
             schema = {"name": "reply", "schema": dict(request.schema), "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         elif request.schema is not None:
-            ask = f"Answer with one JSON object and nothing else. It must satisfy: {json.dumps(request.schema)}"
-            messages.append(Message("user", ask))
-        said: list[dict[str, Any]] = [{"role": message.role, "content": message.content} for message in messages]
+            instruction = f"Answer with one JSON object and nothing else. It must satisfy: {json.dumps(request.schema)}"
+            messages.append(Message("user", instruction))
+        body_messages: list[dict[str, Any]] = [
+            {"role": message.role, "content": message.content} for message in messages
+        ]
         if image is not None:
-            text = {"type": "text", "text": said[0]["content"]}
-            said[0]["content"] = [{"type": "image_url", "image_url": {"url": image}}, text]
-        return {**body, "messages": said}
+            text = {"type": "text", "text": body_messages[0]["content"]}
+            body_messages[0]["content"] = [{"type": "image_url", "image_url": {"url": image}}, text]
+        return {**body, "messages": body_messages}
 
     def _adapt(self, refusal: str) -> bool:
         """Tells whether the server refused an optional field; the request is then repeated without it."""

@@ -68,8 +68,8 @@ class OutputKind:
             return np.maximum(rows, np.float32(np.log(TINY)))
         shares = rows / np.float32(100) if self.kind == "percent" else rows
         finite = shares[np.isfinite(shares).all(axis=1)]
-        off = np.abs(finite.sum(axis=1, dtype=np.float64) - 1)
-        wrong = (off > self.tolerance) | (finite < -SURE).any(axis=1)
+        deviation = np.abs(finite.sum(axis=1, dtype=np.float64) - 1)
+        wrong = (deviation > self.tolerance) | (finite < -SURE).any(axis=1)
         if wrong.any():
             row = ", ".join(f"{value:.4g}" for value in finite[wrong][0][:5])
             raise ServiceError(
@@ -143,21 +143,27 @@ def judged(
 
     Raises SpecError where the numbers contradict what is `stated`, are of no kind that can be used, or leave it open.
     """
-    given = rows[~(np.isnan(rows) | np.isposinf(rows)).any(axis=1)].astype(np.float64)
-    given = np.where(np.isneginf(given), np.log(TINY), given)
+    valid = rows[~(np.isnan(rows) | np.isposinf(rows)).any(axis=1)].astype(np.float64)
+    valid = np.where(np.isneginf(valid), np.log(TINY), valid)
     if rows.shape[1] == 1 or head == "sigmoid":
-        return _of_scores(given, where, stated, hint, how, assuming)
-    if assuming and not stated and (not len(given) or np.ptp(given, axis=0).max() < VARIED):
-        fits = len(given) and (fit := _distribution(given)) is not None and fit.off <= SURE + fit.rounding
-        return OutputKind("probabilities" if fits else "logits", "the same numbers for each picture", assumed=True)
-    if not len(given):
+        return _of_scores(valid, where, stated, hint, how, assuming)
+    if assuming and not stated and (not len(valid) or np.ptp(valid, axis=0).max() < VARIED):
+        is_distribution = (
+            len(valid)
+            and (distribution := _distribution(valid)) is not None
+            and distribution.off <= SURE + distribution.rounding
+        )
+        return OutputKind(
+            "probabilities" if is_distribution else "logits", "the same numbers for each picture", assumed=True
+        )
+    if not len(valid):
         if stated or hint == "softmax":
             return OutputKind(stated or "probabilities", "as stated" if stated else "by its last node, Softmax")
         raise SpecError(f"{where}: it gives no number on any of the trial pictures, so {_ask(how)}")
     if stated:
-        return _agreeing(given, where, stated, hint, how)
-    found = None if head else _by_last_node(given, hint)
-    return found or _found(given, where, hint, how)
+        return _agreeing(valid, where, stated, hint, how)
+    found = None if head else _by_last_node(valid, hint)
+    return found or _found(valid, where, hint, how)
 
 
 def _of_scores(rows: Rows, where: str, stated: Kind | None, hint: Hint, how: str, assuming: bool) -> OutputKind:
@@ -202,25 +208,30 @@ def _by_last_node(rows: Rows, hint: Hint) -> OutputKind | None:
 def looks_like_probabilities(rows: Floats) -> bool:
     """Returns whether all rows are distributions, as logits can be by accident only where they hardly vary."""
     finite = rows[np.isfinite(rows).all(axis=1)].astype(np.float64)
-    return len(finite) > 1 and finite.shape[1] > 1 and (fit := _distribution(finite)) is not None and fit.sure
+    return (
+        len(finite) > 1
+        and finite.shape[1] > 1
+        and (distribution := _distribution(finite)) is not None
+        and distribution.sure
+    )
 
 
 def _found(rows: Rows, where: str, hint: Hint, how: str) -> OutputKind:
-    known: tuple[tuple[Kind, float, str], ...] = (("probabilities", 1, "1"), ("percent", 100, "100"))
-    for kind, whole, total in known:
-        fit = _distribution(rows / whole)
-        if fit is None or (whole > 1 and rows.max() <= 1):
+    scales: tuple[tuple[Kind, float, str], ...] = (("probabilities", 1, "1"), ("percent", 100, "100"))
+    for kind, scale, total in scales:
+        distribution = _distribution(rows / scale)
+        if distribution is None or (scale > 1 and rows.max() <= 1):
             continue
-        if fit.sure or (fit.near and hint == "softmax"):
-            return OutputKind(kind, f"none below 0, and rows sum to {total}", max(RUNNING, 2 * fit.rounding))
-        if fit.near:
-            why = (
+        if distribution.sure or (distribution.near and hint == "softmax"):
+            return OutputKind(kind, f"none below 0, and rows sum to {total}", max(RUNNING, 2 * distribution.rounding))
+        if distribution.near:
+            reason = (
                 "hardly differ between pictures"
-                if fit.off <= SURE + fit.rounding
-                else f"sum to {total} but for {fit.off:.2g}"
+                if distribution.off <= SURE + distribution.rounding
+                else f"sum to {total} but for {distribution.off:.2g}"
             )
             raise SpecError(
-                f"{where}: its numbers on the trial pictures look like {kind} and {why}, so {_ask(how)} "
+                f"{where}: its numbers on the trial pictures look like {kind} and {reason}, so {_ask(how)} "
                 f"({_example(rows)})"
             )
     if _sum_off(np.exp(np.minimum(rows, 1))) <= SURE and rows.max() <= SURE:
@@ -252,9 +263,9 @@ def _refuse_scores(rows: Rows, where: str, hint: Hint, how: str) -> None:
             f"do; export the probabilities themselves, or state {how}logits if they are logits ({_example(rows)})"
         )
     bounded = np.clip(rows, -300, 300)
-    several = (np.count_nonzero(rows, axis=1) > 1).any()  # those of nine times one label are logits
+    is_spread = (np.count_nonzero(rows, axis=1) > 1).any()  # those of nine times one label are logits
     for name, shares in (("−log p", np.exp(-bounded)), ("log2 p", np.exp2(bounded)), ("log10 p", 10.0**bounded)):
-        if several and _sum_off(shares) <= SURE / 10 and np.ptp(shares, axis=0).max() >= 20 * SURE:
+        if is_spread and _sum_off(shares) <= SURE / 10 and np.ptp(shares, axis=0).max() >= 20 * SURE:
             raise SpecError(
                 f"{where}: its numbers are {name} of probabilities p; export p, or log p to base e; if they are "
                 f"logits, state {how}logits ({_example(rows)})"
@@ -265,12 +276,16 @@ def _agreeing(rows: Rows, where: str, stated: Kind, hint: Hint, how: str) -> Out
     """Returns the stated kind. Raises SpecError where the numbers contradict it."""
     evidence = f"as {how}{stated} states"
     if stated == "logits":
-        for kind, whole in (("probabilities", 1), ("percent", 100)):
-            fit = _distribution(rows / whole)
-            if fit is not None and (whole == 1 or rows.max() > 1) and (fit.sure or (fit.near and hint == "softmax")):
+        for kind, scale in (("probabilities", 1), ("percent", 100)):
+            distribution = _distribution(rows / scale)
+            if (
+                distribution is not None
+                and (scale == 1 or rows.max() > 1)
+                and (distribution.sure or (distribution.near and hint == "softmax"))
+            ):
                 raise SpecError(
                     f"{where}: {how}logits, but on the trial pictures its rows are {kind}: none below 0, and they sum "
-                    f"to {whole}; state {how}{kind}, or nothing ({_example(rows)})"
+                    f"to {scale}; state {how}{kind}, or nothing ({_example(rows)})"
                 )
         if hint and rows.min() >= 0 and rows.max() <= 1:
             _refuse_scores(rows, where, hint, how)
@@ -281,14 +296,14 @@ def _agreeing(rows: Rows, where: str, stated: Kind, hint: Hint, how: str) -> Out
                 f"{where}: {how}{stated}, but exp of the rows on the trial pictures does not sum to 1; {_example(rows)}"
             )
         return OutputKind(stated, evidence)
-    fit = _distribution(rows / (100 if stated == "percent" else 1))
-    if fit is None or not fit.near:
+    distribution = _distribution(rows / (100 if stated == "percent" else 1))
+    if distribution is None or not distribution.near:
         total = rows.sum(axis=1)
         raise SpecError(
             f"{where}: {how}{stated}, but on the trial pictures its rows are none: they reach from {rows.min():.4g} to "
             f"{rows.max():.4g} and sum to {total.min():.4g} to {total.max():.4g} ({_example(rows)})"
         )
-    return OutputKind(stated, evidence, max(RUNNING, 2 * fit.rounding))
+    return OutputKind(stated, evidence, max(RUNNING, 2 * distribution.rounding))
 
 
 def _distribution(rows: Rows) -> _Fit | None:
@@ -308,8 +323,8 @@ def _sum_off(shares: Rows) -> float:
         return float(np.abs(shares.sum(axis=1) - 1).max())
 
 
-def _ask(how: str) -> str:
-    return f"state what they are: {how}{' or '.join((', '.join(KINDS[:-1]), KINDS[-1]))}"
+def _ask(option: str) -> str:
+    return f"state what they are: {option}{' or '.join((', '.join(KINDS[:-1]), KINDS[-1]))}"
 
 
 def _example(rows: Rows) -> str:

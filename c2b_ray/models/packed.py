@@ -67,5 +67,5 @@ class _SelfAttention(nn.Module):
         rows, length, width = query.shape
         split = self._inward(query).view(rows, length, 3, self._heads, width // self._heads)
         queries, keys, values = split.permute(2, 0, 3, 1, 4)
-        seen = F.scaled_dot_product_attention(queries, keys, values, attn_mask)
-        return self._outward(seen.transpose(1, 2).reshape(rows, length, width)), None
+        attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask)
+        return self._outward(attended.transpose(1, 2).reshape(rows, length, width)), None

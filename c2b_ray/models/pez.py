@@ -33,23 +33,23 @@ def hard_prompt(encoder: Any, target: Floats, seed: int, steps: int = STEPS) -> 
     table = _table(model)
     ids = tokenizer([""])[0].to(table.weight.device)
     frame = torch.cat([ids[:1], torch.full((TOKENS,), 3, device=ids.device), ids[1:]])[: len(ids)]
-    usable = _usable(tokenizer, table.num_embeddings, set(ids.tolist()))
-    vocabulary = table.weight.detach().float()[usable]
+    token_ids = _usable(tokenizer, table.num_embeddings, set(ids.tolist()))
+    vocabulary = table.weight.detach().float()[token_ids]
     noise = torch.Generator().manual_seed(seed)
-    soft = vocabulary[torch.randint(len(usable), (TOKENS,), generator=noise)].clone().requires_grad_(True)
+    soft = vocabulary[torch.randint(len(token_ids), (TOKENS,), generator=noise)].clone().requires_grad_(True)
     optimizer = torch.optim.AdamW([soft], lr=RATE, weight_decay=DECAY)
-    wanted = torch.from_numpy(target).to(table.weight.device)
-    best, chosen = -2.0, [0] * TOKENS
+    target_tensor = torch.from_numpy(target).to(table.weight.device)
+    highest, best_tokens = -2.0, [0] * TOKENS
     for _ in range(steps):
         nearest = (F.normalize(soft.detach(), dim=1) @ F.normalize(vocabulary, dim=1).T).argmax(dim=1)
         hard = vocabulary[nearest].clone().requires_grad_(True)
-        likeness = F.cosine_similarity(_embedded(model, table, frame, hard), wanted, dim=0)
-        if likeness.item() > best:
-            best, chosen = likeness.item(), [usable[i] for i in nearest.tolist()]
+        likeness = F.cosine_similarity(_embedded(model, table, frame, hard), target_tensor, dim=0)
+        if likeness.item() > highest:
+            highest, best_tokens = likeness.item(), [token_ids[i] for i in nearest.tolist()]
         [gradient] = torch.autograd.grad(-likeness, [hard])
         soft.grad = gradient
         optimizer.step()
-    return " ".join(_decoded(tokenizer, chosen).split())
+    return " ".join(_decoded(tokenizer, best_tokens).split())
 
 
 def _embedded(model: Any, table: nn.Embedding, frame: Tensor, hard: Tensor) -> Tensor:

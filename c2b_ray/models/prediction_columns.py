@@ -74,13 +74,13 @@ def choose(
 class _Choice:
     def __init__(self, path: str, table: pa.Table, file: str, options: Mapping[str, str]) -> None:
         self._path, self._table, self._file, self._options = path, table, file, options
-        rest = [name for name in table.column_names if name != file]
-        self._numbers = {name: values for name in rest if (values := numbers_of(table[name])) is not None}
+        others = [name for name in table.column_names if name != file]
+        self._numbers = {name: values for name in others if (values := numbers_of(table[name])) is not None}
         self._unit = [name for name, values in self._numbers.items() if in_unit(values)]
         kinds: dict[Kind, list[str]] = {}
-        for name in rest:
+        for name in others:
             kinds.setdefault("other" if self._is_fraction(name) else kind_of(name), []).append(name)
-        self._kinds, self._rest = kinds, rest
+        self._kinds, self._rest = kinds, others
 
     def made(self) -> PredictionColumns:
         if "prediction" in self._options:
@@ -91,14 +91,14 @@ class _Choice:
             return self._beside_probabilities(predictions[0]) or self._long(predictions[0])
         labels, truths = self._alike(self._kinds.get("label", [])), self._kinds.get("truth", [])
         if "probability" not in self._options:
-            if labels and (wide := self._beside_probabilities(labels[0])) is not None:
-                return wide
+            if labels and (choice := self._beside_probabilities(labels[0])) is not None:
+                return choice
             if not labels and self._wide_columns():
                 return self._wide(self._wide_columns())
         if len(labels) == 1 and not truths:
             return self._of_label(labels[0])
-        if named := [*labels, *truths]:
-            self._unclear(named, "may hold the truth, and none is named as the prediction")
+        if unclear := [*labels, *truths]:
+            self._unclear(unclear, "may hold the truth, and none is named as the prediction")
         return self._wide(self._wide_columns())
 
     def of_labels(self, labels: Sequence[str]) -> PredictionColumns:
@@ -129,17 +129,17 @@ class _Choice:
     def _of_label(self, name: str) -> PredictionColumns:
         """Returns the choice of a column that is called a label, which may be the truth: only where nothing beside it
         says that the table is one of images rather than answers."""
-        chosen = self._long(name)
+        choice = self._long(name)
         fractions = [other for other in self._unit if self._is_fraction(other) and kind_of(other) == "other"]
-        if chosen.probability is not None and not fractions:
-            self._refuse_truth_of_two(name, chosen.probability)
-            return chosen
-        if others := [other for other in chosen.aside if not PANDAS.match(other.strip())]:
+        if choice.probability is not None and not fractions:
+            self._refuse_truth_of_two(name, choice.probability)
+            return choice
+        if others := [other for other in choice.aside if not PANDAS.match(other.strip())]:
             self._fail(
                 f"is {name!r} the answer or the truth? Beside {', '.join(map(repr, others))} it may be either; say "
                 f"?prediction={name}, or call it 'prediction'"
             )
-        return PredictionColumns(chosen.file, name, aside=chosen.aside, assumed=True)
+        return PredictionColumns(choice.file, name, aside=choice.aside, assumed=True)
 
     def _refuse_truth_of_two(self, name: str, probability: str) -> None:
         """Raises where probabilities below ½ stand beside labels 0 and 1, one a file: of a likeliest of two none is."""
@@ -157,18 +157,18 @@ class _Choice:
         values = self._numbers.get(answer)
         if values is not None and not whole(values):
             self._fail(f"column {answer!r} holds numbers such as {a_fraction(values):g}, and no labels; {REMEDY}")
-        named = self._options.get("probability")
-        found = [named] if named else [n for n in self._kinds.get("probability", []) if n != answer]
-        found += [] if named else [n for n in self._unit if kind_of(n) == "probability" and n not in (*found, answer)]
-        if len(found) > 1:
+        option = self._options.get("probability")
+        names = [option] if option else [n for n in self._kinds.get("probability", []) if n != answer]
+        names += [] if option else [n for n in self._unit if kind_of(n) == "probability" and n not in (*names, answer)]
+        if len(names) > 1:
             self._fail(
-                f"columns {_listed(found)} may hold the probability of {answer!r}; say which with ?probability=COLUMN, "
+                f"columns {_listed(names)} may hold the probability of {answer!r}; say which with ?probability=COLUMN, "
                 "or leave one out with ?ignore=COLUMN"
             )
-        if found and found[0] not in self._numbers:
-            self._fail(f"column {found[0]!r} is {self._table[found[0]].type}, expected the answer's probability")
-        used = {answer, *found}
-        return PredictionColumns(self._file, answer, found[0] if found else None, aside=self._aside(used))
+        if names and names[0] not in self._numbers:
+            self._fail(f"column {names[0]!r} is {self._table[names[0]].type}, expected the answer's probability")
+        read_columns = {answer, *names}
+        return PredictionColumns(self._file, answer, names[0] if names else None, aside=self._aside(read_columns))
 
     def _beside_probabilities(self, answer: str) -> PredictionColumns | None:
         """Returns the choice of a column for each label where there are such beside a column of labels: probabilities
@@ -179,20 +179,20 @@ class _Choice:
             return None
         predicted = kind_of(answer) == "prediction"
         answers = {normalise(str(value)) for value in self._table[answer].drop_null().unique().to_pylist()}
-        named = answers <= set(map(normalise, columns))
-        if not named and (predicted or off(self._sums(columns)) > WHOLE_SUM):
+        names_answers = answers <= set(map(normalise, columns))
+        if not names_answers and (predicted or off(self._sums(columns)) > WHOLE_SUM):
             return None
-        wide = self._wide([name for name in self._unit if name in columns or kind_of(name) == "probability"])
+        choice = self._wide([name for name in self._unit if name in columns or kind_of(name) == "probability"])
         if predicted:
-            self._refuse_contradiction(answer, wide.labels)
-        return wide
+            self._refuse_contradiction(answer, choice.labels)
+        return choice
 
     def _refuse_contradiction(self, answer: str, labels: Sequence[str]) -> None:
         likeliest = np.argmax(np.nan_to_num(self._stacked(labels)), axis=1)
-        for row, said in enumerate(self._table[answer].cast(pa.string()).to_pylist()):
-            if said and normalise(said) != normalise(labels[likeliest[row]]):
+        for row, text in enumerate(self._table[answer].cast(pa.string()).to_pylist()):
+            if text and normalise(text) != normalise(labels[likeliest[row]]):
                 self._fail(
-                    f"row {row + 1}: {answer!r} is {said!r}, and the likeliest label is {labels[likeliest[row]]!r}; "
+                    f"row {row + 1}: {answer!r} is {text!r}, and the likeliest label is {labels[likeliest[row]]!r}; "
                     f"say ?prediction={answer}, or leave it out with ?ignore={answer}"
                 )
 
@@ -217,10 +217,10 @@ class _Choice:
     def _without(self, suspects: Sequence[str], columns: Sequence[str]) -> list[str]:
         """Returns the columns of labels, as the sums of the rows tell. Raises where they tell nothing."""
         labels = [name for name in columns if name not in suspects]
-        every, rest = (off(self._sums(some)) if some else np.inf for some in (columns, labels))
-        if every <= ROUNDED_SUM < rest:
+        off_all, off_labels = (off(self._sums(subset)) if subset else np.inf for subset in (columns, labels))
+        if off_all <= ROUNDED_SUM < off_labels:
             return list(columns)
-        if rest <= WHOLE_SUM or rest <= ROUNDED_SUM < every:
+        if off_labels <= WHOLE_SUM or off_labels <= ROUNDED_SUM < off_all:
             return labels
         return self._fail(
             f"is {_listed(suspects)} a label's probability? Its name is another thing's, and the rows' sums do not "
@@ -249,8 +249,8 @@ class _Choice:
                     f"other texts too. Mend it, or leave it out with ?ignore={name}"
                 )
             return
-        outside = (values < 0) | (values > 1 + 1e-4)
-        row = int(np.argmax(outside))
+        out_of_range = (values < 0) | (values > 1 + 1e-4)
+        row = int(np.argmax(out_of_range))
         self._fail(
             f"row {row + 1}: {values[row]:g} is no probability, in column {name!r} (logits? give their softmax; no "
             f"label? leave the column out with ?ignore={name})"
@@ -286,24 +286,24 @@ class _Choice:
         return names[:1] if names and all(text.equals(texts[0]) for text in texts) else names
 
     def _aside(self, used: set[str]) -> dict[str, str]:
-        said = {"truth": "the truth", "label": "a label, of which the table does not say that it is the answer"}
-        return {n: said.get(kind_of(n), "no prediction") for n in self._rest if n not in used}
+        descriptions = {"truth": "the truth", "label": "a label, of which the table does not say that it is the answer"}
+        return {n: descriptions.get(kind_of(n), "no prediction") for n in self._rest if n not in used}
 
-    def _unclear(self, names: Sequence[str], what: str) -> NoReturn:
+    def _unclear(self, names: Sequence[str], problem: str) -> NoReturn:
         self._fail(
-            f"columns {_listed(names)} {what}; {REMEDY}. Names of answers hold a word such as "
+            f"columns {_listed(names)} {problem}; {REMEDY}. Names of answers hold a word such as "
             f"{', '.join(sorted(PREDICTED)[::8])}"
         )
 
-    def _fail(self, why: str) -> NoReturn:
-        raise SourceError(f"{self._path}: {why}")
+    def _fail(self, problem: str) -> NoReturn:
+        raise SourceError(f"{self._path}: {problem}")
 
 
 def _file(path: str, table: pa.Table, options: Mapping[str, str]) -> str:
     for option in ("file", "prediction", "probability"):
         if option in options and options[option] not in table.column_names:
-            known = nearest(options[option], table.column_names)
-            raise SpecError(f"table:{path}: {option}={options[option]!r} is no column; {known}")
+            hint = nearest(options[option], table.column_names)
+            raise SpecError(f"table:{path}: {option}={options[option]!r} is no column; {hint}")
     if "file" in options:
         return options["file"]
     names = [n for n in table.column_names if is_file(n) and n != options.get("prediction") and is_text(table[n])]
@@ -323,8 +323,8 @@ def _without_ignored(path: str, table: pa.Table, options: Mapping[str, str]) -> 
     for name in ignored:
         if name not in table.column_names:
             raise SpecError(f"table:{path}: ignore={name!r} is no column; {nearest(name, table.column_names)}")
-    if again := next((n for n in table.column_names if table.column_names.count(n) > 1), None):
-        raise SourceError(f"{path}: two columns are called {again!r}; rename one")
+    if repeated := next((n for n in table.column_names if table.column_names.count(n) > 1), None):
+        raise SourceError(f"{path}: two columns are called {repeated!r}; rename one")
     return table.drop_columns(ignored)
 
 

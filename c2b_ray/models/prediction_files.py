@@ -101,8 +101,10 @@ def is_suspect(name: str) -> bool:
     words for predictions, truths and probabilities alone. One with a number, such as `label_0`, may be a label's."""
     if form_of(name) in NO_LABELS | FILES or PANDAS.match(name.strip()):
         return True
-    known = (PREDICTED | TRUE | CLASS | PROBABLE | OUTCOMES | {"max", "model", "classifier", "image", "top"}) - {"y"}
-    return not re.search(r"\d$", name.strip()) and set(_words(name)) <= known
+    known_words = (PREDICTED | TRUE | CLASS | PROBABLE | OUTCOMES | {"max", "model", "classifier", "image", "top"}) - {
+        "y"
+    }
+    return not re.search(r"\d$", name.strip()) and set(_words(name)) <= known_words
 
 
 def _words(name: str) -> list[str]:
@@ -131,8 +133,8 @@ def read(path: str) -> pa.Table:
             f"{path}: the table of predictions is not UTF-8 ({error.reason}); save it as UTF-8"
         ) from error
     except (OSError, pa.ArrowException, csv.Error) as error:
-        absent = absent_bucket(path) if isinstance(error, FileNotFoundError) else refusal(path, error)
-        raise SourceError(absent or f"{path}: the table of predictions cannot be read: {error}") from error
+        cause = absent_bucket(path) if isinstance(error, FileNotFoundError) else refusal(path, error)
+        raise SourceError(cause or f"{path}: the table of predictions cannot be read: {error}") from error
     raise SourceError(f"{path}: expected a .csv or .parquet file")
 
 
@@ -165,15 +167,15 @@ def without_lists(
     becomes a column of 0 and 1. Raises SourceError where it is not clear what the lists hold."""
     ignored = {options.get("ignore", ""), *(name.strip() for name in options.get("ignore", "").split(","))}
     lists = [n for n in table.column_names if _is_list(table.schema.field(n).type) and n not in ignored]
-    others = [n for n in table.column_names if n not in lists and not _no_value(table.schema.field(n).type)]
+    other_columns = [n for n in table.column_names if n not in lists and not _no_value(table.schema.field(n).type)]
     if not lists:
-        return table.select(others)
+        return table.select(other_columns)
     of_numbers = [n for n in lists if pa.types.is_floating(table.schema.field(n).type.value_type)]
     of_labels = [n for n in lists if n not in of_numbers]
     if scores and len(of_labels) == 1 and not of_numbers:
-        return _marked(table, others, of_labels[0], labels)
+        return _marked(table, other_columns, of_labels[0], labels)
     if len(of_labels) == 1 and len(of_numbers) <= 1:
-        return _written_out(path, table.select([*others, *lists]), of_labels[0], *of_numbers)
+        return _written_out(path, table.select([*other_columns, *lists]), of_labels[0], *of_numbers)
     if of_labels or len(of_numbers) > 1:
         raise SourceError(
             f"{path}: columns {', '.join(map(repr, lists))} are lists, and it is not clear which holds labels and "
@@ -184,7 +186,7 @@ def without_lists(
             f"{path}: column {of_numbers[0]!r} is a list of numbers in each row; name the labels in its order with "
             f"?labels=PATH (one a line), or leave it out with ?ignore={of_numbers[0]}"
         )
-    return _spread(path, table, others, of_numbers[0], labels)
+    return _spread(path, table, other_columns, of_numbers[0], labels)
 
 
 def _marked(table: pa.Table, others: Sequence[str], name: str, labels: Sequence[str]) -> pa.Table:
@@ -214,8 +216,8 @@ def _written_out(path: str, table: pa.Table, of_labels: str, of_numbers: str | N
         )
     _refuse_contradiction(path, table, of_labels, of_numbers)
     rows = pc.list_parent_indices(columns[of_labels])
-    kept = [n for n in table.column_names if n not in lists and kind_of(n) not in ("prediction", "probability")]
-    written = {name: table[name].take(rows) for name in kept}
+    names = [n for n in table.column_names if n not in lists and kind_of(n) not in ("prediction", "probability")]
+    written = {name: table[name].take(rows) for name in names}
     written[LABEL] = pc.list_flatten(columns[of_labels])
     if of_numbers is not None:
         written[PROBABILITY] = pc.list_flatten(columns[of_numbers])
@@ -224,12 +226,14 @@ def _written_out(path: str, table: pa.Table, of_labels: str, of_numbers: str | N
 
 def _refuse_contradiction(path: str, table: pa.Table, of_labels: str, of_numbers: str | None) -> None:
     """Raises where another column says that the answer is another than the likeliest of the list."""
-    said = [n for n in table.column_names if n not in (of_labels, of_numbers) and kind_of(n) == "prediction"]
-    listed = zip(table[of_labels].to_pylist(), table[of_numbers or of_labels].to_pylist(), strict=True)
-    likeliest = [
-        labels[max(range(len(values)), key=values.__getitem__)] if labels else None for labels, values in listed
+    predicted_columns = [
+        n for n in table.column_names if n not in (of_labels, of_numbers) and kind_of(n) == "prediction"
     ]
-    for name in said:
+    lists = zip(table[of_labels].to_pylist(), table[of_numbers or of_labels].to_pylist(), strict=True)
+    likeliest = [
+        labels[max(range(len(values)), key=values.__getitem__)] if labels else None for labels, values in lists
+    ]
+    for name in predicted_columns:
         for row, value in enumerate(table[name].to_pylist()):
             if value is not None and likeliest[row] is not None and str(value) != str(likeliest[row]):
                 raise SourceError(
@@ -238,7 +242,7 @@ def _refuse_contradiction(path: str, table: pa.Table, of_labels: str, of_numbers
                 )
 
 
-def _spread(path: str, table: pa.Table, others: Sequence[str], name: str, labels: Sequence[str]) -> pa.Table:
+def _spread(path: str, table: pa.Table, other_columns: Sequence[str], name: str, labels: Sequence[str]) -> pa.Table:
     column = table[name].combine_chunks()
     counts = pc.list_value_length(column)
     wrong = pc.fill_null(pc.not_equal(counts, len(labels)), True)
@@ -246,9 +250,13 @@ def _spread(path: str, table: pa.Table, others: Sequence[str], name: str, labels
         row = pc.index(wrong, True).as_py()
         raise SourceError(f"{path}: row {row + 1}: {name!r} has {counts[row]} numbers, for {len(labels)} labels")
     flat = pc.list_flatten(column).to_numpy(zero_copy_only=False).reshape(len(column), len(labels))
-    kept = {other: table[other] for other in others if is_file(other) or other not in labels}
-    kept = {n: values for n, values in kept.items() if kind_of(n) not in ("prediction", "label", "probability")}
-    return pa.table({**kept, **{label: pa.array(flat[:, i]) for i, label in enumerate(labels)}})
+    columns = {
+        column_name: table[column_name]
+        for column_name in other_columns
+        if is_file(column_name) or column_name not in labels
+    }
+    columns = {n: values for n, values in columns.items() if kind_of(n) not in ("prediction", "label", "probability")}
+    return pa.table({**columns, **{label: pa.array(flat[:, i]) for i, label in enumerate(labels)}})
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -302,13 +310,13 @@ def is_number(value: object) -> bool:
 
 
 def in_unit(values: Floats) -> bool:
-    known = values[~np.isnan(values)]
-    return bool(((known >= 0) & (known <= 1 + 1e-4)).all())
+    numbers = values[~np.isnan(values)]
+    return bool(((numbers >= 0) & (numbers <= 1 + 1e-4)).all())
 
 
 def whole(values: Floats) -> bool:
-    known = values[~np.isnan(values)]
-    return bool((np.isinf(known) | (known == np.floor(known))).all())
+    numbers = values[~np.isnan(values)]
+    return bool((np.isinf(numbers) | (numbers == np.floor(numbers))).all())
 
 
 def a_fraction(values: Floats) -> float:

@@ -54,26 +54,26 @@ def check_safetensors(path: str, most_tensors: int) -> SafetensorsSummary:
         raise WeightsError("its __metadata__ is not an object of texts")
     if not tensors or len(tensors) > most_tensors:
         raise WeightsError(f"it holds {len(tensors)} tensors, expected 1 to {most_tensors}")
-    spans = sorted(_span(name, about) for name, about in tensors.items())
+    spans = sorted(_span(name, entry) for name, entry in tensors.items())
     _check_cover(spans, size - 8 - length)
     return SafetensorsSummary(len(tensors), size - 8 - length)
 
 
-def _span(name: str, about: Any) -> tuple[int, int, str]:
+def _span(name: str, entry: Any) -> tuple[int, int, str]:
     """Returns a tensor's begin and end, and its name."""
-    shown = name[:100]
-    if not isinstance(about, dict) or set(about) != {"dtype", "shape", "data_offsets"}:
-        raise WeightsError(f"{shown!r}: expected dtype, shape and data_offsets")
-    dtype, shape, offsets = about["dtype"], about["shape"], about["data_offsets"]
+    short_name = name[:100]
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise WeightsError(f"{short_name!r}: expected dtype, shape and data_offsets")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in _BITS:
-        raise WeightsError(f"{shown!r}: unknown dtype {str(dtype)[:40]!r}")
+        raise WeightsError(f"{short_name!r}: unknown dtype {str(dtype)[:40]!r}")
     if not _are_counts(shape) or len(shape) > _MOST_DIMENSIONS:
-        raise WeightsError(f"{shown!r}: its shape is no list of at most {_MOST_DIMENSIONS} numbers from 0 on")
+        raise WeightsError(f"{short_name!r}: its shape is no list of at most {_MOST_DIMENSIONS} numbers from 0 on")
     if not _are_counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise WeightsError(f"{shown!r}: its data_offsets are no beginning and end")
-    bits = prod(shape) * _BITS[dtype]
-    if bits % 8 or bits // 8 != offsets[1] - offsets[0]:
-        raise WeightsError(f"{shown!r}: {dtype} of this shape has {bits} bits, its offsets span another number")
+        raise WeightsError(f"{short_name!r}: its data_offsets are no beginning and end")
+    n_bits = prod(shape) * _BITS[dtype]
+    if n_bits % 8 or n_bits // 8 != offsets[1] - offsets[0]:
+        raise WeightsError(f"{short_name!r}: {dtype} of this shape has {n_bits} bits, its offsets span another number")
     return offsets[0], offsets[1], name
 
 
@@ -83,11 +83,11 @@ def _are_counts(values: Any) -> bool:
 
 def _check_cover(spans: Iterable[tuple[int, int, str]], size: int) -> None:
     """Checks that every byte belongs to exactly one tensor, so nothing is hidden between or after them."""
-    at = 0
+    covered = 0
     for begin, end, name in spans:
-        if begin != at:
-            what = "overlaps the one before" if begin < at else "leaves a hole before it"
-            raise WeightsError(f"{name[:100]!r}: {what}, at byte {begin} of the tensors")
-        at = end
-    if at != size:
-        raise WeightsError(f"its tensors end at byte {at}, its data has {size} bytes")
+        if begin != covered:
+            problem = "overlaps the one before" if begin < covered else "leaves a hole before it"
+            raise WeightsError(f"{name[:100]!r}: {problem}, at byte {begin} of the tensors")
+        covered = end
+    if covered != size:
+        raise WeightsError(f"its tensors end at byte {covered}, its data has {size} bytes")

@@ -59,19 +59,19 @@ def load_captioner(spec: Spec) -> ScriptedCaptioner:
     Raises SpecError for other content; without scores the captioner is no `roles.CaptionScorer`.
     """
     script = _read(spec)
-    known = {"captions": _texts, "answers": _texts, "scores": _numbers}
+    readers = {"captions": _texts, "answers": _texts, "scores": _numbers}
     if (
         not isinstance(script, dict)
         or not script
-        or not script.keys() <= known.keys()
-        or not all(known[name](value) for name, value in script.items())
+        or not script.keys() <= readers.keys()
+        or not all(readers[name](value) for name, value in script.items())
     ):
         raise SpecError(
             f'{spec.text}: {spec.name!r} must hold {{"captions": [texts], "answers": [texts], "scores": [numbers]}}, '
             "or some of them, in their order"
         )
-    said = (script.get("captions", ()), script.get("answers", ()), content_id("scripted_captioner", script))
-    return ScriptedCaptionScorer(script["scores"], *said) if "scores" in script else ScriptedCaptioner(*said)
+    arguments = (script.get("captions", ()), script.get("answers", ()), content_id("scripted_captioner", script))
+    return ScriptedCaptionScorer(script["scores"], *arguments) if "scores" in script else ScriptedCaptioner(*arguments)
 
 
 def describe_captioner(spec: Spec) -> Description:
@@ -157,14 +157,14 @@ class ScriptedCaptioner:
         return among_usable(images, questions, self._next_answers, no_answer)
 
     def _next_captions(self, images: list[Pixels], labels: list[str]) -> list[CaptionReply]:
-        said = self._captions.answers(list(zip(images, labels, strict=True)))
-        return [captioned(text, label) for text, label in zip(said, labels, strict=True)]
+        texts = self._captions.answers(list(zip(images, labels, strict=True)))
+        return [captioned(text, label) for text, label in zip(texts, labels, strict=True)]
 
     def _next_answers(self, images: list[Pixels], questions: list[Question]) -> list[Answer]:
-        said = self._answers.answers(list(zip(images, questions, strict=True)))
+        texts = self._answers.answers(list(zip(images, questions, strict=True)))
         return [
             reply if isinstance(reply, Answer) else parse_answer(reply, question.choices)
-            for reply, question in zip(said, questions, strict=True)
+            for reply, question in zip(texts, questions, strict=True)
         ]
 
 
@@ -186,9 +186,9 @@ class ScriptedCaptionScorer(ScriptedCaptioner):
         return scores_among_usable(
             images,
             texts,
-            lambda usable: np.array(
-                self._scores.answers([(image, text) for image in usable for text in texts]), np.float32
-            ).reshape(len(usable), len(texts)),
+            lambda usable_images: np.array(
+                self._scores.answers([(image, text) for image in usable_images for text in texts]), np.float32
+            ).reshape(len(usable_images), len(texts)),
         )
 
 
@@ -204,10 +204,10 @@ class _Script(Generic[Request, Said]):
         if self._function is not None:
             return [self._function(item) for item in requests]
         with self._lock:
-            left = len(self._list) - self._used
-            if len(requests) > left:
+            unused = len(self._list) - self._used
+            if len(requests) > unused:
                 raise ServiceError(
-                    f"the script of {self._name} has run out: {len(requests)} asked for, {left} of {len(self._list)} "
+                    f"the script of {self._name} has run out: {len(requests)} asked for, {unused} of {len(self._list)} "
                     "left; give the scripted model more, or a function"
                 )
             self._used += len(requests)

@@ -40,7 +40,7 @@ _UNREAD = (r"(^|\.)pooler\.", r"^(cls|lm_head|decoder)\.")
 
 
 class SentenceTransformerEncoder:
-    """Implements `roles.SentenceEncoder`. Texts met before are encoded once."""
+    """Implements `roles.SentenceEncoder`. A text is encoded once and kept."""
 
     def __init__(self, model: Any, revision: str, batch: int) -> None:
         self._model, self._revision, self._batch = model, revision, batch
@@ -86,14 +86,16 @@ def load(spec: Spec) -> SentenceTransformerEncoder:
 def _check_tensors(model: Any, folder: Path) -> None:
     """Raises WeightsError where a transformer of the model has tensors that its file lacks: sentence-transformers
     checks those of all other modules itself."""
-    for about, module in zip(json.loads((folder / MODULES).read_text(encoding="utf-8")), model, strict=False):
+    for module_entry, module in zip(json.loads((folder / MODULES).read_text(encoding="utf-8")), model, strict=False):
         network = getattr(module, "auto_model", None)
         if network is None:
             continue
-        place = folder / about["path"]
+        module_folder = folder / module_entry["path"]
         arguments = {"local_files_only": True, "config": network.config}
-        if load_strictly(type(network), place, Selection(), optional=_UNREAD, **arguments).facts:
-            raise WeightsError(f"{place}: the names of its tensors begin with a prefix; save the model without it")
+        if load_strictly(type(network), module_folder, Selection(), optional=_UNREAD, **arguments).facts:
+            raise WeightsError(
+                f"{module_folder}: the names of its tensors begin with a prefix; save the model without it"
+            )
 
 
 def describe(spec: Spec) -> Description:
@@ -122,9 +124,9 @@ def _check(folder: Path, spec: str) -> None:
         kinds = [str(module["type"]) for module in modules]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WeightsError(f"{spec}: {folder} is no directory of sentence-transformers: {MODULES}: {error}") from error
-    strange = next((kind for kind in kinds if not kind.startswith(_TRUSTED)), None)
-    if strange is not None:
-        raise WeightsError(f"{spec}: {MODULES} names {strange}, which is no module of sentence-transformers' own")
+    untrusted = next((kind for kind in kinds if not kind.startswith(_TRUSTED)), None)
+    if untrusted is not None:
+        raise WeightsError(f"{spec}: {MODULES} names {untrusted}, which is no module of sentence-transformers' own")
     if not (folder / WEIGHTS).is_file():
         raise WeightsError(f"{spec}: {folder} has no {WEIGHTS}; save the model with safetensors")
 

@@ -61,10 +61,10 @@ def numbers(spec: Spec, option: str) -> list[float] | None:
 
 def normalisation(spec: Spec, scale: float) -> tuple[list[float], list[float]]:
     """Returns `mean` and `std` of pixels that are multiplied by `scale` before; both must be there."""
-    read = [(option, _numbers(spec, option) or []) for option in ("mean", "std")]
-    for option, values in read:
+    pairs = [(option, _numbers(spec, option) or []) for option in ("mean", "std")]
+    for option, values in pairs:
         _check_pixels(spec, option, values, scale * 255)
-    return read[0][1], read[1][1]
+    return pairs[0][1], pairs[1][1]
 
 
 def _check_pixels(spec: Spec, option: str, values: list[float], white: float) -> None:
@@ -74,17 +74,17 @@ def _check_pixels(spec: Spec, option: str, values: list[float], white: float) ->
     """
     text = spec.options[option]
     if white <= 1.01 and max(map(abs, values)) > 1:
-        fitting = ",".join(f"{value / 255:.4g}" for value in dict.fromkeys(values))
+        scaled = ",".join(f"{value / 255:.4g}" for value in dict.fromkeys(values))
         raise SpecError(
             f"{spec.text}: {option}={text} is of pixels from 0 to 255, but here they are from 0 to 1 before it; give "
-            f"{option}={fitting}, which is divided by 255"
+            f"{option}={scaled}, which is divided by 255"
         )
     trivial = values == [0.0] * 3 if option == "mean" else values == [1.0] * 3
     if white >= 254 and not trivial and max(map(abs, values)) <= 1:
-        fitting = ",".join(f"{value * 255:.4g}" for value in dict.fromkeys(values))
+        scaled = ",".join(f"{value * 255:.4g}" for value in dict.fromkeys(values))
         raise SpecError(
             f"{spec.text}: {option}={text} is of pixels from 0 to 1, but scale= leaves them from 0 to 255 before it; "
-            f"leave scale= out, or give {option}={fitting}"
+            f"leave scale= out, or give {option}={scaled}"
         )
 
 
@@ -157,11 +157,11 @@ def _unquoted(path: str | Path, lines: tuple[str, ...]) -> tuple[str, ...]:
     return lines
 
 
-def label_names(spec: Spec, count: int, usual: Sequence[str] | None) -> tuple[str, ...]:
-    """Returns `labels=` of the spec, else the model's own names (`usual`), else label_0, label_1, …; always `count`
-    names."""
+def label_names(spec: Spec, count: int, default_names: Sequence[str] | None) -> tuple[str, ...]:
+    """Returns `labels=` of the spec, else the model's own names (`default_names`), else label_0, label_1, …; always
+    `count` names."""
     path = spec.options.get("labels")
-    names = read_labels(path) if path else tuple(usual or (f"label_{i}" for i in range(count)))
+    names = read_labels(path) if path else tuple(default_names or (f"label_{i}" for i in range(count)))
     if len(names) != count:
         raise SpecError(f"{spec.text}: {len(names)} label names for {count} outputs; give them with ?labels=PATH")
     return names
@@ -188,30 +188,32 @@ LONGEST = 4 * 2**20
 REMEDY = "give the names with ?labels=PATH"
 
 
-def names_in(metadata: Mapping[str, str], where: str) -> tuple[list[str] | None, str]:
+def names_in(metadata: Mapping[str, str], source: str) -> tuple[list[str] | None, str]:
     """Returns the label names of a file's metadata, and their key; (None, "") where no key of `KEYS` has any.
 
     Raises WeightsError where names cannot be read, or where two keys name the labels differently.
     """
-    spelt = {key.casefold(): (key, value) for key, value in metadata.items() if value.strip()}
-    found = [
-        (spelt[key][0], names_of(spelt[key][1], f"{where}: its `{spelt[key][0]}`")) for key in KEYS if key in spelt
+    entry_of_key = {key.casefold(): (key, value) for key, value in metadata.items() if value.strip()}
+    named_labels = [
+        (entry_of_key[key][0], names_of(entry_of_key[key][1], f"{source}: its `{entry_of_key[key][0]}`"))
+        for key in KEYS
+        if key in entry_of_key
     ]
-    if not found:
+    if not named_labels:
         return None, ""
-    first, names = found[0]
-    for key, others in found[1:]:
-        if others != names:
+    first, names = named_labels[0]
+    for key, other_names in named_labels[1:]:
+        if other_names != names:
             raise WeightsError(
-                f"{where}: its metadata names labels twice, differently: `{first}` and `{key}`; {REMEDY}"
+                f"{source}: its metadata names labels twice, differently: `{first}` and `{key}`; {REMEDY}"
             )
     return names, first
 
 
-def names_of(text: str, where: str) -> list[str]:
+def names_of(text: str, source: str) -> list[str]:
     """Parses names from a text. Raises WeightsError where it is neither a list nor a mapping of names."""
     if len(text) > LONGEST:
-        raise WeightsError(f"{where} has {len(text)} characters; {REMEDY}")
+        raise WeightsError(f"{source} has {len(text)} characters; {REMEDY}")
     value: Any = text
     if text.lstrip()[:1] in "[{(":
         try:
@@ -221,20 +223,20 @@ def names_of(text: str, where: str) -> list[str]:
                 value = ast.literal_eval(text.strip())
             except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError) as error:
                 raise WeightsError(
-                    f"{where} is neither JSON nor a Python list or dict: {_short(text)}; {REMEDY}"
+                    f"{source} is neither JSON nor a Python list or dict: {_short(text)}; {REMEDY}"
                 ) from error
     if isinstance(value, str):
         value = value.strip().splitlines() if "\n" in value.strip() else value.split(",")
     if isinstance(value, Mapping):
-        return by_number(value, where)
+        return by_number(value, source)
     if isinstance(value, list | tuple) and value and all(isinstance(name, str | int) for name in value):
         return [str(name).strip() for name in value]
     raise WeightsError(
-        f"{where} is neither a list of names nor a mapping from numbers to names: {_short(text)}; {REMEDY}"
+        f"{source} is neither a list of names nor a mapping from numbers to names: {_short(text)}; {REMEDY}"
     )
 
 
-def by_number(mapping: Mapping[Any, Any], where: str) -> list[str]:
+def by_number(mapping: Mapping[Any, Any], source: str) -> list[str]:
     """Returns the names in a mapping from numbers to names, or from names to numbers, in the order of numbers.
 
     Raises WeightsError where the numbers are not 0, 1, 2, … without a gap.
@@ -245,15 +247,15 @@ def by_number(mapping: Mapping[Any, Any], where: str) -> list[str]:
     else:  # class_to_idx: the names come first
         numbered = dict(zip(values, (str(key).strip() for key in mapping), strict=True))
     if not mapping or None in numbered or len(numbered) < len(mapping):
-        raise WeightsError(f"{where} is no mapping from numbers to names: {_short(str(dict(mapping)))}; {REMEDY}")
+        raise WeightsError(f"{source} is no mapping from numbers to names: {_short(str(dict(mapping)))}; {REMEDY}")
     if None not in keys and keys != values and set(keys) == set(values):
-        raise WeightsError(f"{where} maps numbers to numbers, in two ways: {_short(str(dict(mapping)))}; {REMEDY}")
+        raise WeightsError(f"{source} maps numbers to numbers, in two ways: {_short(str(dict(mapping)))}; {REMEDY}")
     numbers = sorted(number for number in numbered if number is not None)
     if numbers != list(range(len(numbers))):
-        absent = next(i for i in range(len(numbers) + 1) if i not in numbered)
-        begins = f"begins at {numbers[0]}" if numbers[0] else f"has no number {absent}"
+        missing = next(i for i in range(len(numbers) + 1) if i not in numbered)
+        begins = f"begins at {numbers[0]}" if numbers[0] else f"has no number {missing}"
         raise WeightsError(
-            f"{where} {begins}, and names {len(numbers)} labels up to number {numbers[-1]}; the model's outputs are "
+            f"{source} {begins}, and names {len(numbers)} labels up to number {numbers[-1]}; the model's outputs are "
             f"numbered from 0 without a gap: {REMEDY}, a name a line, in the order of the outputs"
         )
     return [numbered[number] for number in numbers]

@@ -11,9 +11,9 @@ from c2b_ray.roles import ModelFact
 
 def label_fact(spec: Spec | None, labels: Sequence[str], source: str | None, assumed: bool = False) -> ModelFact:
     """Returns the fact of a classifier's label names. `spec`: None where no spec can state them. `source`: what names
-    them where `labels=` does not; None where nothing does, so that they are numbers."""
-    shown = ", ".join(list(labels[:3])) + (", …" if len(labels) > 3 else "")
-    value = f"{len(labels)}: {shown}"
+    them where `labels=` does not; None where nothing does, and the names are numbers."""
+    first_names = ", ".join(list(labels[:3])) + (", …" if len(labels) > 3 else "")
+    value = f"{len(labels)}: {first_names}"
     if spec is None:
         return ModelFact("label names", value, source or "", assumed)
     if "labels" in spec.options:
@@ -69,8 +69,8 @@ class SchemeOptions:
     refuses: tuple[str, ...] = ()
 
 
-def _options(*names: str, **own: str) -> dict[str, str]:
-    return {**{name: _SHARED[name] for name in names}, **own}
+def _options(*names: str, **own_options: str) -> dict[str, str]:
+    return {**{name: _SHARED[name] for name in names}, **own_options}
 
 
 _PICKLES = "pickled weights (.pt, .pth, .bin): safetensors alone"

@@ -86,8 +86,8 @@ class TableClassifier:
         self._rows = {file: row for row, file in enumerate(files)}
         self._normal = {_normalised(file): row for file, row in self._rows.items()}
         if len(self._normal) < len(files):
-            twice = next(f for f, row in self._rows.items() if self._normal[_normalised(f)] != row)
-            raise SourceError(f"{path}: {twice!r} is listed under another spelling too")
+            duplicate = next(f for f, row in self._rows.items() if self._normal[_normalised(f)] != row)
+            raise SourceError(f"{path}: {duplicate!r} is listed under another spelling too")
         contents = np.ascontiguousarray(self._logits).tobytes()
         self.revision = content_id("table", list(files), self.labels, contents, *outputs.identity)
 
@@ -116,8 +116,8 @@ class TableClassifier:
 
     def likeliest(self) -> NDArray[np.int64]:
         """Returns the position of each file's likeliest label, −1 where none is, int64 (files,)."""
-        best = self._logits.max(axis=1)
-        single = (self._logits == best[:, None]).sum(axis=1) == 1  # NaN equals nothing
+        maxima = self._logits.max(axis=1)
+        single = (self._logits == maxima[:, None]).sum(axis=1) == 1  # NaN equals nothing
         return np.where(single, self._logits.argmax(axis=1), -1)
 
 
@@ -125,22 +125,22 @@ def load(spec: Spec) -> TableClassifier:
     """The predictions of a `table:` spec; SourceError names the row or column that cannot be used."""
     spec.options_among(options_of("classifier", "table"))
     path = spec.name
-    known = read_labels(spec.options["labels"]) if "labels" in spec.options else ()
+    label_names = read_labels(spec.options["labels"]) if "labels" in spec.options else ()
     scores = stated_head(spec) == "sigmoid"
-    table = without_lists(path, read(path), known, spec.options, scores)
-    chosen = choose(path, table, spec.options, known, scores)
-    if table[chosen.file].null_count:
-        raise SourceError(f"{path}: row {_first(table[chosen.file].is_null())}: no {chosen.file}")
-    files = table[chosen.file].cast(pa.string())
-    facts = _facts(path, chosen)
-    if chosen.answer is not None:
-        return _long(spec, files, table, chosen, known, facts)
-    if known and set(known) != set(chosen.labels):
+    table = without_lists(path, read(path), label_names, spec.options, scores)
+    columns = choose(path, table, spec.options, label_names, scores)
+    if table[columns.file].null_count:
+        raise SourceError(f"{path}: row {_first(table[columns.file].is_null())}: no {columns.file}")
+    files = table[columns.file].cast(pa.string())
+    facts = _facts(path, columns)
+    if columns.answer is not None:
+        return _long(spec, files, table, columns, label_names, facts)
+    if label_names and set(label_names) != set(columns.labels):
         raise SpecError(
             f"{spec.text}: the table has a column for each label, and `labels` lists others, such as "
-            f"{next(iter(set(known) ^ set(chosen.labels)))!r}"
+            f"{next(iter(set(label_names) ^ set(columns.labels)))!r}"
         )
-    return _wide(spec, files.to_pylist(), table.select(chosen.labels), facts)
+    return _wide(spec, files.to_pylist(), table.select(columns.labels), facts)
 
 
 def _facts(path: str, chosen: PredictionColumns) -> tuple[ModelFact, ...]:
@@ -155,11 +155,11 @@ def _facts(path: str, chosen: PredictionColumns) -> tuple[ModelFact, ...]:
         ModelFact("answers", answers, path, assumed=chosen.assumed, option="prediction"),
     ]
     if chosen.answer:
-        said = f"column {chosen.probability!r}" if chosen.probability else "1 each: the table has none"
-        facts.append(ModelFact("probabilities", said, path, option="probability"))
+        description = f"column {chosen.probability!r}" if chosen.probability else "1 each: the table has none"
+        facts.append(ModelFact("probabilities", description, path, option="probability"))
     if chosen.aside:
-        said = ", ".join(f"{name!r} ({why})" for name, why in chosen.aside.items())
-        facts.append(ModelFact("columns not used", said, path, option="ignore"))
+        description = ", ".join(f"{name!r} ({reason})" for name, reason in chosen.aside.items())
+        facts.append(ModelFact("columns not used", description, path, option="ignore"))
     return tuple(facts)
 
 
@@ -190,10 +190,10 @@ def _wide(spec: Spec, files: list[str], columns: pa.Table, facts: tuple[ModelFac
     _check_probabilities(path, probabilities)
     if outputs is None:
         _check_sums(path, files, probabilities)
-    seen: dict[str, int] = {}
+    row_of_file: dict[str, int] = {}
     for row, file in enumerate(files, 1):
-        if seen.setdefault(file, row) != row:
-            raise SourceError(f"{path}: row {row}: {file!r} is there already, in row {seen[file]}")
+        if row_of_file.setdefault(file, row) != row:
+            raise SourceError(f"{path}: row {row}: {file!r} is there already, in row {row_of_file[file]}")
     return TableClassifier(files, tuple(columns.column_names), probabilities, path, facts, outputs)
 
 
@@ -201,22 +201,22 @@ def _long(
     spec: Spec,
     files: pa.ChunkedArray,
     table: pa.Table,
-    chosen: PredictionColumns,
-    known: Sequence[str],
+    selected: PredictionColumns,
+    label_names: Sequence[str],
     facts: tuple[ModelFact, ...],
 ) -> TableClassifier:
-    assert chosen.answer is not None
+    assert selected.answer is not None
     path, scores = spec.name, stated_head(spec) == "sigmoid"
-    classes = texts_of(table[chosen.answer])
+    classes = texts_of(table[selected.answer])
     if classes.null_count:
-        raise SourceError(f"{path}: row {_first(classes.is_null())}: no {chosen.answer}")
-    probability = chosen.probability
+        raise SourceError(f"{path}: row {_first(classes.is_null())}: no {selected.answer}")
+    probability = selected.probability
     probabilities_of_answers = np.ones(len(table), np.float32)
     if probability is not None:
         probabilities_of_answers = table[probability].cast(pa.float32()).to_numpy(zero_copy_only=False)
     _check_probabilities(path, probabilities_of_answers[:, None])
     names = files.combine_chunks().dictionary_encode()
-    classes, labels = _as_labels(path, classes, known)
+    classes, labels = _as_labels(path, classes, label_names)
     rows = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     columns = pc.index_in(classes, value_set=pa.array(labels, pa.string())).to_numpy().astype(np.int64)
     cells = rows * len(labels) + columns
@@ -230,52 +230,54 @@ def _long(
     return TableClassifier(listed, labels, probabilities, path, facts, _scores_of(spec, labels))
 
 
-def _as_labels(path: str, classes: pa.ChunkedArray, known: Sequence[str]) -> tuple[pa.ChunkedArray, tuple[str, ...]]:
+def _as_labels(
+    path: str, classes: pa.ChunkedArray, label_names: Sequence[str]
+) -> tuple[pa.ChunkedArray, tuple[str, ...]]:
     """Returns the answers in one spelling each, and the labels: those that are known, then all others, sorted. Names
     that look the same are one; those that differ in case may be two, and are refused where a class may be either."""
-    if repeated := repeated_names(known, seen):
-        name, numbers = known[repeated[0][0]], " and ".join(str(at + 1) for at in repeated[0])
+    if repeated := repeated_names(label_names, seen):
+        name, numbers = label_names[repeated[0][0]], " and ".join(str(position + 1) for position in repeated[0])
         raise SourceError(
             f"{path}: `labels` lists {name!r} more than once ({numbers}), so that an answer does not tell which is "
             "meant; give each label a name of its own there and in the table"
         )
-    counted = sorted(
+    by_frequency = sorted(
         pc.value_counts(classes).to_pylist(),
         key=lambda row: (row["values"] != seen(row["values"]), -row["counts"], row["values"]),
     )
-    spelt = {seen(name): name for name in known}
-    of_answer = {row["values"]: spelt.setdefault(seen(row["values"]), row["values"]) for row in counted}
+    spelling_of = {seen(name): name for name in label_names}
+    of_answer = {row["values"]: spelling_of.setdefault(seen(row["values"]), row["values"]) for row in by_frequency}
     written = classes.combine_chunks().dictionary_encode()
     names = pa.array([of_answer[name] for name in written.dictionary.to_pylist()], pa.string())
-    labels = tuple(dict.fromkeys([*known, *sorted(of_answer.values())]))
+    labels = tuple(dict.fromkeys([*label_names, *sorted(of_answer.values())]))
     return pa.chunked_array([names.take(written.indices)]), labels
 
 
 def _check_distinct(path: str, cells: NDArray[np.int64], files: pa.ChunkedArray, classes: pa.ChunkedArray) -> None:
-    _, firsts = np.unique(cells, return_index=True)
-    if len(firsts) < len(cells):
-        row = int(np.setdiff1d(np.arange(len(cells)), firsts)[0])
+    _, first_rows = np.unique(cells, return_index=True)
+    if len(first_rows) < len(cells):
+        row = int(np.setdiff1d(np.arange(len(cells)), first_rows)[0])
         earlier = int(np.flatnonzero(cells == cells[row])[0])
-        what = f"{files[row].as_py()!r}, {classes[row].as_py()!r}"
-        raise SourceError(f"{path}: row {row + 1}: {what} is there already, in row {earlier + 1}")
+        pair = f"{files[row].as_py()!r}, {classes[row].as_py()!r}"
+        raise SourceError(f"{path}: row {row + 1}: {pair} is there already, in row {earlier + 1}")
 
 
 def _check_probabilities(path: str, values: NDArray[np.float32]) -> None:
     bad = ((values < 0) | (values > 1 + 1e-4)).any(axis=1)
     if bad.any():
         row = int(np.argmax(bad))
-        outside = [float(v) for v in values[row] if v < 0 or v > 1 + 1e-4]
-        raise SourceError(f"{path}: row {row + 1}: {outside[0]:g} is no probability (logits? give their softmax)")
+        out_of_range = [float(v) for v in values[row] if v < 0 or v > 1 + 1e-4]
+        raise SourceError(f"{path}: row {row + 1}: {out_of_range[0]:g} is no probability (logits? give their softmax)")
 
 
 def _check_sums(path: str, files: Sequence[str], probabilities: NDArray[np.float32]) -> None:
     """Checks the sums of probabilities: less than 1 means that only the likeliest are listed; more than 1 is no
     distribution."""
-    over = np.flatnonzero(np.nansum(probabilities, axis=1, dtype=np.float64) > 1 + SUM_TOLERANCE)
-    if len(over):
-        whole = np.nansum(probabilities[over[0]], dtype=np.float64)
+    too_large = np.flatnonzero(np.nansum(probabilities, axis=1, dtype=np.float64) > 1 + SUM_TOLERANCE)
+    if len(too_large):
+        total = np.nansum(probabilities[too_large[0]], dtype=np.float64)
         raise SourceError(
-            f"{path}: the probabilities of {files[over[0]]!r} sum to {whole:.4g}, more than 1 (scores? give their "
+            f"{path}: the probabilities of {files[too_large[0]]!r} sum to {total:.4g}, more than 1 (scores? give their "
             "softmax)"
         )
 

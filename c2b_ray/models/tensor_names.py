@@ -92,24 +92,24 @@ class TensorNames:
         return f"those that begin with '{self.prefix}', without it"
 
 
-def naming(wanted: Collection[str], found: Collection[str], source: str | Path, selection: Selection) -> TensorNames:
-    """Returns which tensors of a file are which of a module's `wanted` names.
+def naming(expected: Collection[str], names: Collection[str], source: str | Path, selection: Selection) -> TensorNames:
+    """Returns which tensors of a file are which of a module's `expected` names.
 
     Raises SpecError where `source`, the file, has no tensor that begins as the spec says, and WeightsError where it
     holds several copies of the weights and the spec does not choose one.
     """
-    read = [name for name in found if not name.startswith(selection.unused)] if selection.unused else list(found)
+    used = [name for name in names if not name.startswith(selection.unused)] if selection.unused else list(names)
     if selection.prefix == UNPREFIXED:
-        return TensorNames({name: name for name in read if name in wanted}, "", (), selection)
+        return TensorNames({name: name for name in used if name in expected}, "", (), selection)
     if selection.prefix:
-        start = _started(selection.prefix, read, source)
-        inner = [name.removeprefix(start) for name in read if name.startswith(start)]
-        start += _prefix(wanted, inner, source)
-        return TensorNames(_without(start, read), start, (), selection)
-    start = _prefix(wanted, read, source)
+        start = _started(selection.prefix, used, source)
+        inner = [name.removeprefix(start) for name in used if name.startswith(start)]
+        start += _prefix(expected, inner, source)
+        return TensorNames(_without(start, used), start, (), selection)
+    start = _prefix(expected, used, source)
     if not start:
-        return TensorNames({name: name for name in read}, "", (), selection)
-    return TensorNames(_without(start, read), start, tuple(n for n in read if not n.startswith(start)), selection)
+        return TensorNames({name: name for name in used}, "", (), selection)
+    return TensorNames(_without(start, used), start, tuple(n for n in used if not n.startswith(start)), selection)
 
 
 def _without(prefix: str, names: Iterable[str]) -> dict[str, str]:
@@ -127,19 +127,19 @@ def _started(prefix: str, names: Collection[str], source: str | Path) -> str:
     raise SpecError(f"{source}: no tensor begins with tensors={prefix!r}; its tensors begin with {begins}")
 
 
-def _prefix(wanted: Collection[str], found: Collection[str], source: str | Path) -> str:
+def _prefix(expected: Collection[str], names: Collection[str], source: str | Path) -> str:
     """Returns what all names of a copy of the weights begin with; "" where there is no copy, or one without a
     prefix."""
-    copies = _copies(set(wanted), found)
-    refuse_copies(copies, found, source)
+    copies = _copies(set(expected), names)
+    refuse_copies(copies, names, source)
     return copies[0] if copies else ""
 
 
-def refuse_copies(copies: Collection[str], found: Collection[str], source: str | Path) -> None:
+def refuse_copies(copies: Collection[str], names: Collection[str], source: str | Path) -> None:
     """Raises WeightsError where a file holds several copies of the weights, each under a prefix or without one ("")."""
     if len(copies) < 2:
         return
-    named = [f"{len([n for n in found if n.startswith(copy)])} tensors {copy}*" for copy in copies if copy]
+    named = [f"{len([n for n in names if n.startswith(copy)])} tensors {copy}*" for copy in copies if copy]
     plain = ["tensors without a prefix"] if "" in copies else []
     choices = [f"?tensors={copy or UNPREFIXED}" for copy in copies]
     raise WeightsError(
@@ -148,50 +148,50 @@ def refuse_copies(copies: Collection[str], found: Collection[str], source: str |
     )
 
 
-def twins(found: Collection[str]) -> list[str]:
+def twins(tensors: Collection[str]) -> list[str]:
     """Returns the prefixes (up to the first dot, "" for none) of equally named groups of tensors; [] where no two
     groups are."""
-    names = set(found)
-    firsts = dict.fromkeys(name.partition(".")[0] + "." for name in found if "." in name)
-    groups = {first: {name.removeprefix(first) for name in names if name.startswith(first)} for first in firsts}
+    names = set(tensors)
+    prefixes = dict.fromkeys(name.partition(".")[0] + "." for name in tensors if "." in name)
+    groups = {first: {name.removeprefix(first) for name in names if name.startswith(first)} for first in prefixes}
     for first, group in groups.items():
         if len(group) < 2:
             continue
-        alike = [other for other, names_of in groups.items() if len(group & names_of) > 0.9 * len(group | names_of)]
-        if len(alike) > 1:
-            return alike
+        similar = [other for other, names_of in groups.items() if len(group & names_of) > 0.9 * len(group | names_of)]
+        if len(similar) > 1:
+            return similar
         if len(group & names) > 0.9 * len(group):
             return ["", first]
     return []
 
 
-def _copies(wanted: set[str], found: Collection[str]) -> list[str]:
+def _copies(expected: set[str], names: Collection[str]) -> list[str]:
     """Returns the prefixes under which a file holds most of the wanted names, the most complete first.
 
     Each tensor counts for one copy only: CLIP's `visual.transformer.…` is no copy of its `transformer.…`.
     """
-    left, copies = set(found), list[str]()
+    remaining, copies = set(names), list[str]()
     while True:
-        counts = Counter(start for name in left for start in _starts(name, wanted))
+        counts = Counter(start for name in remaining for start in _starts(name, expected))
         if not counts:
             return copies
         # Of two prefixes with equally many names the shorter one: `module.` rather than `module.visual.`.
         start, count = max(counts.items(), key=lambda entry: (entry[1], -len(entry[0])))
-        if count < _COPY * len(wanted) or count < 1:
+        if count < _COPY * len(expected) or count < 1:
             return copies
         copies.append(start)
-        left -= {start + name for name in wanted}
+        remaining -= {start + name for name in expected}
 
 
-def _starts(name: str, wanted: set[str]) -> Iterable[str]:
+def _starts(name: str, expected: set[str]) -> Iterable[str]:
     """Yields each prefix (up to a dot) behind which a tensor's name is one of the wanted ones."""
-    if name in wanted:
+    if name in expected:
         yield ""
-    at = name.find(".") + 1
-    while at > 0:
-        if name[at:] in wanted:
-            yield name[:at]
-        at = name.find(".", at) + 1
+    start = name.find(".") + 1
+    while start > 0:
+        if name[start:] in expected:
+            yield name[:start]
+        start = name.find(".", start) + 1
 
 
 def check_fit(
@@ -210,9 +210,9 @@ def check_fit(
     """
     missing = [n for n in wanted if n not in found and not n.endswith(COUNTERS)]
     unexpected = [*(n for n in found if n not in wanted), *rest]
-    both = [n for n in wanted if n in found]
-    shapes = [n for n in both if wanted[n].shape != found[n].shape]
-    kinds = [n for n in both if wanted[n].floating != found[n].floating]
+    shared = [n for n in wanted if n in found]
+    shapes = [n for n in shared if wanted[n].shape != found[n].shape]
+    kinds = [n for n in shared if wanted[n].floating != found[n].floating]
     if not (missing or unexpected or shapes or kinds):
         return
     described = {
@@ -221,7 +221,7 @@ def check_fit(
         "of another shape": [f"{n} {found[n].shape} for {wanted[n].shape}" for n in shapes],
         "of another kind": [f"{n} {_numbers(found[n])} for {_numbers(wanted[n])}" for n in kinds],
     }
-    complaints = [f"{len(names)} {how} ({listed(names)})" for how, names in described.items() if names]
+    complaints = [f"{len(names)} {problem} ({listed(names)})" for problem, names in described.items() if names]
     misfit = TensorMismatch(
         missing, unexpected, [(n, found[n].shape, wanted[n].shape) for n in shapes], kinds, len(wanted)
     )
@@ -288,8 +288,8 @@ def _other_head(shapes: Collection[tuple[str, tuple[int, ...], tuple[int, ...]]]
 
 def _common(names: Collection[str]) -> str:
     """Returns the first parts of names, as `unused=` takes them; at most three, else an example."""
-    firsts = list(dict.fromkeys(name.partition(".")[0] + ("." if "." in name else "") for name in names))
-    return ",".join(firsts) if len(firsts) <= 3 else "PREFIX,PREFIX"
+    prefixes = list(dict.fromkeys(name.partition(".")[0] + ("." if "." in name else "") for name in names))
+    return ",".join(prefixes) if len(prefixes) <= 3 else "PREFIX,PREFIX"
 
 
 def listed(names: Collection[str], count: int = 3) -> str:

@@ -89,8 +89,8 @@ def build(spec: Spec, loaded: bool) -> BuiltModule:
     if is_directory(spec):
         return _of_directory(spec, Path(name.removeprefix("local-dir:")), loaded)
     if not _is_registered(name):
-        known = set(timm.list_models()) | set(timm.list_pretrained())
-        raise SpecError(f"{spec.text}: timm has no model {name!r}; {nearest(name, known)}")
+        names = set(timm.list_models()) | set(timm.list_pretrained())
+        raise SpecError(f"{spec.text}: timm has no model {name!r}; {nearest(name, names)}")
     if "weights" in spec.options:
         return _with_file(spec, weights.checked(spec.options["weights"]), loaded)
     return _published(spec, loaded)
@@ -123,26 +123,26 @@ def _of_directory(spec: Spec, directory: Path, loaded: bool) -> BuiltModule:
 def _stated(spec: Spec, path: Path) -> tuple[dict[str, Any], bool]:
     """Returns what a config.json says of preprocessing and labels, and whether it states the number of classes."""
     try:
-        about = read_json(path)
-        own = about.get("pretrained_cfg", about)
-        parts = [own, {k: about[k] for k in ("label_names", "num_classes") if k in about}]
-        arguments = about.get("model_args") or {}
+        document = read_json(path)
+        pretrained = document.get("pretrained_cfg", document)
+        parts = [pretrained, {k: document[k] for k in ("label_names", "num_classes") if k in document}]
+        arguments = document.get("model_args") or {}
     except (OSError, ValueError, InputError, AttributeError) as error:
         raise WeightsError(f"{spec.text}: timm cannot build it from its config and weights: {path}: {error}") from error
-    stated = {key: value for part in parts for key, value in part.items() if value is not None}
+    values = {key: value for part in parts for key, value in part.items() if value is not None}
     if {"img_size", "in_chans"} & set(arguments):
-        stated.setdefault("input_size", arguments.get("img_size"))
-    return stated, "num_classes" in stated or "num_classes" in arguments
+        values.setdefault("input_size", arguments.get("img_size"))
+    return values, "num_classes" in values or "num_classes" in arguments
 
 
 def _no_head(spec: Spec, module: Any, file: Path) -> str:
     kinds = weights.read_kinds(file)
-    found = [f"{layer}.weight" for layer in heads_of(module) if f"{layer}.weight" in kinds]
-    if not found:
+    heads = [f"{layer}.weight" for layer in heads_of(module) if f"{layer}.weight" in kinds]
+    if not heads:
         return f"{spec.text}: has no classification layer, it only gives features"
-    outputs = kinds[found[0]].shape[0]
+    outputs = kinds[heads[0]].shape[0]
     return (
-        f"{spec.text}: its config says num_classes: 0, so it only gives features; the file has {found[0]} of {outputs} "
+        f"{spec.text}: its config says num_classes: 0, so it only gives features; the file has {heads[0]} of {outputs} "
         f"outputs: write num_classes: {outputs} into config.json"
     )
 
@@ -187,32 +187,32 @@ def heads_of(module: Any) -> tuple[str, ...]:
 def _outputs(spec: Spec, module: Any, file: Path) -> int:
     """Returns the number of classes of the head in a file."""
     kinds = weights.read_kinds(file)
-    found = naming(module.state_dict(), kinds, file, selection_of(spec)).of(kinds)
+    head_kinds = naming(module.state_dict(), kinds, file, selection_of(spec)).of(kinds)
     head = f"{next(iter(heads_of(module)), None)}.weight"
-    if head not in found or not found[head].shape:
+    if head not in head_kinds or not head_kinds[head].shape:
         raise WeightsError(
             f"{file}: no tensor {head!r}, the classification layer of {spec.name}: a backbone without its head, or "
             "weights of another architecture; give those of the whole classifier"
         )
-    return found[head].shape[0]
+    return head_kinds[head].shape[0]
 
 
 def _filled(spec: Spec, module: Any, file: Path, loaded: bool, resized: bool = False) -> TensorNames:
     """Fills a module with a file's tensors if `loaded`; else checks that it could. `resized`: timm's conversion may
     also resize tensors, such as those of positions."""
     tensors = weights.read_safetensors(file) if loaded else weights.read_outlines(file)
-    wanted = kinds_of(module.state_dict())
-    names = naming(wanted, tensors, file, selection_of(spec))
-    chosen = {name: tensors[source] for name, source in names.names.items()}
+    expected = kinds_of(module.state_dict())
+    names = naming(expected, tensors, file, selection_of(spec))
+    selected = {name: tensors[source] for name, source in names.names.items()}
     try:
-        check_fit(wanted, kinds_of(chosen), file, type(module).__name__, heads_of(module), names.rest)
+        check_fit(expected, kinds_of(selected), file, type(module).__name__, heads_of(module), names.rest)
     except WeightsError:
-        converted = None if names.rest else _converted(module, chosen, resized)
+        converted = None if names.rest else _converted(module, selected, resized)
         if converted is None:
             raise
-        chosen = converted
+        selected = converted
     if loaded:
-        weights.load_into(module, chosen, file, heads_of(module))
+        weights.load_into(module, selected, file, heads_of(module))
     return names
 
 
@@ -236,8 +236,8 @@ def _converted(module: Any, tensors: dict[str, Any], resized: bool) -> dict[str,
         ValueError,
     ):
         return None
-    same = [name for name in converted if name in tensors]
-    if not resized and any(converted[name].shape != tensors[name].shape for name in same):
+    shared = [name for name in converted if name in tensors]
+    if not resized and any(converted[name].shape != tensors[name].shape for name in shared):
         return None
     return converted
 
@@ -262,10 +262,12 @@ def load(spec: Spec) -> TorchClassifier:
     spec.options_among(_OPTIONS)
     runtime = runtime_of(spec)
     built = building.built(partial(build, spec, loaded=True))
-    known, data = _known(spec, built)
+    description, data = _known(spec, built)
     transform = create_transform(**data, is_training=False)
     module = with_complement(built.module, built.module.num_classes)
-    return TorchClassifier(module, transform, known.labels, known.revision, runtime, known.facts, known.head)
+    return TorchClassifier(
+        module, transform, description.labels, description.revision, runtime, description.facts, description.head
+    )
 
 
 def describe(spec: Spec) -> Description:
@@ -281,8 +283,8 @@ def trainable(spec: Spec) -> Trainable:
     spec.options_among(_OPTIONS)
     with torch.device("meta"):
         built = build(spec, loaded=False)
-    known, data = _known(spec, built)
-    refuse_other_heads(spec, known, built.module.num_classes)
+    description, data = _known(spec, built)
+    refuse_other_heads(spec, description, built.module.num_classes)
     config = built.file.parent / CONFIG
     local = config.read_bytes() if is_directory(spec) else None
     options = {name: value for name, value in spec.options.items() if name in _PREPROCESSING}
@@ -294,10 +296,10 @@ def trainable(spec: Spec) -> Trainable:
 
     return Trainable(
         spec.text,
-        known,
+        description,
         transform,
         module,
-        partial(_saved, local, known.labels),
+        partial(_saved, local, description.labels),
         lambda folder: f"timm:{folder}{query}",
     )
 
@@ -307,17 +309,17 @@ def _saved(config: bytes | None, labels: tuple[str, ...], module: Any) -> dict[s
     with TemporaryDirectory() as folder:
         save_for_hf(module.to(memory_format=torch.contiguous_format), folder, safe_serialization=True)
         files = {name: (Path(folder) / name).read_bytes() for name in (CONFIG, FILE)}
-    about = json.loads(config or files[CONFIG])
-    about = {**about, "label_names": list(labels), "num_classes": len(labels)}
-    return files | {CONFIG: json.dumps(about, indent=2).encode() + b"\n"}
+    document = json.loads(config or files[CONFIG])
+    document = {**document, "label_names": list(labels), "num_classes": len(labels)}
+    return files | {CONFIG: json.dumps(document, indent=2).encode() + b"\n"}
 
 
 def _known(spec: Spec, built: BuiltModule) -> tuple[Description, dict[str, Any]]:
     """Returns the description of a module, and timm's settings of its preprocessing."""
     module = built.module
     data = _preprocessing(spec, module)
-    usual = _labels_of_module(module)
-    outputs = outputs_of(spec, module.num_classes, usual)
+    usual_labels = _labels_of_module(module)
+    outputs = outputs_of(spec, module.num_classes, usual_labels)
     labels, also = outputs.labels, [*selection_of(spec).identity, *outputs.identity]
     identity = content_id("timm", weights.file_revision(built.file), data, labels, *also)
     facts = (*built.names.facts(built.file), *_facts(spec, built, data, labels), *outputs.facts)
@@ -331,10 +333,10 @@ def _preprocessing(spec: Spec, module: Any) -> dict[str, Any]:
     arguments: dict[str, Any] = {name: numbers(spec, name) for name in ("mean", "std")}
     if "size" in spec.options:
         arguments["img_size"] = positive(spec, "size", 1)
-    for name, known in (("crop_mode", _CROPS), ("interpolation", _INTERPOLATIONS)):
+    for name, choices in (("crop_mode", _CROPS), ("interpolation", _INTERPOLATIONS)):
         arguments[name] = spec.options.get(name)
-        if arguments[name] not in (None, *known):
-            raise SpecError(f"{spec.text}: {name}={arguments[name]!r} is none of {', '.join(known)}")
+        if arguments[name] not in (None, *choices):
+            raise SpecError(f"{spec.text}: {name}={arguments[name]!r} is none of {', '.join(choices)}")
     if (share := numbers(spec, "crop_pct")) is not None:
         arguments["crop_pct"] = share[0]
         if not 0 < share[0] <= 1:
@@ -385,8 +387,8 @@ def _fact(spec: Spec, built: BuiltModule, name: str, value: str, options: tuple[
         return ModelFact(name, value, f"timm's default: {CONFIG} states none", True, option)
     config = built.module.pretrained_cfg
     tag = f"{config.get('architecture') or spec.name}.{config.get('tag')}" if config.get("tag") else spec.name
-    own = "weights" in spec.options and "." not in spec.name
-    return ModelFact(name, value, f"timm's settings of {tag}", own, option)
+    is_own = "weights" in spec.options and "." not in spec.name
+    return ModelFact(name, value, f"timm's settings of {tag}", is_own, option)
 
 
 def _label_fact(spec: Spec, built: BuiltModule, labels: tuple[str, ...]) -> ModelFact:
@@ -395,8 +397,8 @@ def _label_fact(spec: Spec, built: BuiltModule, labels: tuple[str, ...]) -> Mode
     subset = infer_imagenet_subset(built.module)
     if not subset:
         return label_fact(spec, labels, None)
-    own = "weights" in spec.options or built.config is not None
-    return label_fact(spec, labels, f"timm's names of {subset}, for its number of outputs", assumed=own)
+    is_own = "weights" in spec.options or built.config is not None
+    return label_fact(spec, labels, f"timm's names of {subset}, for its number of outputs", assumed=is_own)
 
 
 def _labels_of_module(module: Any) -> tuple[str, ...] | None:

@@ -71,9 +71,9 @@ def device_of(spec: Spec) -> torch.device:
 
 
 @cache
-def _say(why: str | None) -> None:
-    if why:
-        log.warning("the model runs on the CPU: %s", why)
+def _say(reason: str | None) -> None:
+    if reason:
+        log.warning("the model runs on the CPU: %s", reason)
 
 
 @cache
@@ -107,22 +107,22 @@ def check_tf32(precision: str, device: torch.device, spec: Spec) -> None:
         raise SpecError(f"{spec.text}: precision tf32 is for GPUs, and this model is on the {device.type}; write fp32")
 
 
-def as_computed(known: Description, spec: Spec) -> Description:
+def as_computed(description: Description, spec: Spec) -> Description:
     """Returns the description of a classifier as this process computes it: answers in less than float32, of pictures
     that a GPU decodes, or by compiled code differ by rounding, and so have revisions of their own.
 
     A process that knows not on which device the model will be leaves that to the process that does (`of_device`).
     """
     precision, changes = _precision(spec), image_changes(spec)
-    revision = known.revision
+    revision = description.revision
     if precision != "fp32" or changes:
         revision = content_id(revision, precision, *changes)
     return replace(
-        known,
+        description,
         revision=revision,
-        of_device=known.of_device or of_device(spec),
-        shape=None if devices.computing().decode == "gpu" else known.shape,
-        facts=(*known.facts, *computing_facts(spec, precision, _device_name(spec))),
+        of_device=description.of_device or of_device(spec),
+        shape=None if devices.computing().decode == "gpu" else description.shape,
+        facts=(*description.facts, *computing_facts(spec, precision, _device_name(spec))),
     )
 
 
@@ -208,10 +208,10 @@ def placed(module: nn.Module, runtime: Runtime, layout: torch.memory_format) -> 
 
 
 def _check_range(module: nn.Module) -> None:
-    named = [(name, values) for name, values in module.named_parameters() if values.device.type != "meta"]
-    finite = torch.stack([values.isfinite().all() for _, values in named]).tolist() if named else []
-    for (name, _), fits in zip(named, finite, strict=True):
-        if not fits:
+    parameters = [(name, values) for name, values in module.named_parameters() if values.device.type != "meta"]
+    finite = torch.stack([values.isfinite().all() for _, values in parameters]).tolist() if parameters else []
+    for (name, _), is_finite in zip(parameters, finite, strict=True):
+        if not is_finite:
             raise WeightsError(f"{name} has values that float16 cannot hold (beyond 65504): write precision=bf16")
 
 
@@ -277,9 +277,9 @@ class TorchClassifier:
 
     def _answers(self, rows: Any, prepare: Any) -> Floats:
         logits = self.checked(run(self.compute, rows, prepare, self.runtime))
-        if len(beyond := self.beyond(logits)):
-            part: Any = rows[beyond] if isinstance(rows, np.ndarray) else [rows[i] for i in beyond]
-            logits[beyond] = run(self.exact, part, prepare, self.exactly)
+        if len(overflowed := self.beyond(logits)):
+            part: Any = rows[overflowed] if isinstance(rows, np.ndarray) else [rows[i] for i in overflowed]
+            logits[overflowed] = run(self.exact, part, prepare, self.exactly)
         return logits
 
     def checked(self, logits: Floats) -> Floats:
@@ -313,15 +313,15 @@ class TorchClassifier:
         computes the logits."""
         outputs = 1 if isinstance(self.module, WithComplement) else len(self.labels)
         head = last_layer(self.module, outputs)
-        seen = threading.local()  # other threads may be in the module too
-        hook = head.register_forward_pre_hook(lambda _, inputs: setattr(seen, "inputs", inputs[0]))
+        captured = threading.local()  # other threads may be in the module too
+        handle = head.register_forward_pre_hook(lambda _, inputs: setattr(captured, "inputs", inputs[0]))
 
         def penultimate(values: torch.Tensor) -> torch.Tensor:
             self.module(values)
-            result: torch.Tensor = seen.inputs.flatten(1)
+            result: torch.Tensor = captured.inputs.flatten(1)
             return result
 
         try:
             return run(penultimate, images, self.preparation, self.runtime)
         finally:
-            hook.remove()
+            handle.remove()

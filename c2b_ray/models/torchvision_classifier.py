@@ -65,11 +65,23 @@ def load(spec: Spec) -> TorchClassifier:
     cannot be used."""
     spec.options_among(_OPTIONS)
     runtime = runtime_of(spec)
-    chosen = _chosen(spec)
-    module = _published(spec, chosen.published) if chosen.own is None else _with_weights_of(spec, chosen.own)
-    module = with_complement(module, _count(chosen))
-    known = _known(spec, chosen)
-    return TorchClassifier(module, chosen.transform, known.labels, known.revision, runtime, known.facts, known.head)
+    weights_choice = _chosen(spec)
+    module = (
+        _published(spec, weights_choice.published)
+        if weights_choice.own is None
+        else _with_weights_of(spec, weights_choice.own)
+    )
+    module = with_complement(module, _count(weights_choice))
+    description = _known(spec, weights_choice)
+    return TorchClassifier(
+        module,
+        weights_choice.transform,
+        description.labels,
+        description.revision,
+        runtime,
+        description.facts,
+        description.head,
+    )
 
 
 def describe(spec: Spec) -> Description:
@@ -82,14 +94,18 @@ def describe(spec: Spec) -> Description:
 def trainable(spec: Spec) -> Trainable:
     """Returns the module of a `torchvision:` spec for training; its weights and label names are saved."""
     spec.options_among(_OPTIONS)
-    chosen = _chosen(spec)
-    known = _known(spec, chosen)
-    refuse_other_heads(spec, known, _count(chosen))
+    weights_choice = _chosen(spec)
+    description = _known(spec, weights_choice)
+    refuse_other_heads(spec, description, _count(weights_choice))
 
     def build(loaded: bool) -> nn.Module:
         if not loaded:
-            return _anew(spec, len(known.labels))
-        return _published(spec, chosen.published) if chosen.own is None else _with_weights_of(spec, chosen.own)
+            return _anew(spec, len(description.labels))
+        return (
+            _published(spec, weights_choice.published)
+            if weights_choice.own is None
+            else _with_weights_of(spec, weights_choice.own)
+        )
 
     def reload(folder: str) -> str:
         rewritten = ("weights", "labels", *tensor_names.OPTIONS)
@@ -97,11 +113,11 @@ def trainable(spec: Spec) -> Trainable:
         options = {"weights": f"{folder}/{_FILE}", "labels": f"{folder}/{_LABELS}", **options}
         return f"torchvision:{spec.name}?{urlencode(options, safe='/')}"
 
-    labels = json.dumps(list(known.labels), indent=1).encode() + b"\n"
+    labels = json.dumps(list(description.labels), indent=1).encode() + b"\n"
     return Trainable(
         spec.text,
-        known,
-        chosen.transform,
+        description,
+        weights_choice.transform,
         build,
         lambda module: {_FILE: save({k: v.contiguous() for k, v in module.state_dict().items()}), _LABELS: labels},
         reload,
@@ -134,26 +150,26 @@ class _Chosen:
 
 
 def _chosen(spec: Spec) -> _Chosen:
-    known = torchvision.models.list_models(module=torchvision.models)
-    if spec.name not in known:
-        raise SpecError(f"{spec.text}: torchvision has no classifier {spec.name!r}; {nearest(spec.name, known)}")
+    names = torchvision.models.list_models(module=torchvision.models)
+    if spec.name not in names:
+        raise SpecError(f"{spec.text}: torchvision has no classifier {spec.name!r}; {nearest(spec.name, names)}")
     enum = torchvision.models.get_model_weights(spec.name)
     name = spec.options.get("weights", "DEFAULT")
-    named = name in enum.__members__
-    if not named and not Path(name).suffix and not Path(name).exists():
+    is_named = name in enum.__members__
+    if not is_named and not Path(name).suffix and not Path(name).exists():
         raise SpecError(f"{spec.text}: no weights {name!r}; {nearest(name, enum.__members__)} or PATH.safetensors")
-    published = enum[name] if named else enum.DEFAULT
-    return _Chosen(published, _preprocessing(spec, published), None if named else _own(spec, weights.checked(name)))
+    published = enum[name] if is_named else enum.DEFAULT
+    return _Chosen(published, _preprocessing(spec, published), None if is_named else _own(spec, weights.checked(name)))
 
 
 def _own(spec: Spec, file: Path) -> _Own:
     """Reads a file's header, and checks that its names and shapes are those of the architecture."""
     kinds = weights.read_kinds(file)
     names = naming(_outline(spec, _IMAGENET, True), kinds, file, selection_of(spec))
-    found = names.of(kinds)
-    outputs = _classes({name: kind.shape for name, kind in found.items()}, file)
-    auxiliary = any(name.startswith(("aux", "AuxLogits")) for name in found)
-    check_fit(_outline(spec, outputs, auxiliary), found, file, spec.name, rest=names.rest)
+    kinds_of_module = names.of(kinds)
+    outputs = _classes({name: kind.shape for name, kind in kinds_of_module.items()}, file)
+    auxiliary = any(name.startswith(("aux", "AuxLogits")) for name in kinds_of_module)
+    check_fit(_outline(spec, outputs, auxiliary), kinds_of_module, file, spec.name, rest=names.rest)
     return _Own(file, names, outputs, auxiliary)
 
 
@@ -173,15 +189,18 @@ def _empty(spec: Spec, outputs: int, auxiliary: bool) -> nn.Module:
     return module
 
 
-def _known(spec: Spec, chosen: _Chosen) -> Description:
-    published, own = chosen.published, chosen.own
+def _known(spec: Spec, weights_choice: _Chosen) -> Description:
+    published, own_weights = weights_choice.published, weights_choice.own
     # The last digits of a published file's address are its checksum.
-    count, identity = _count(chosen), published.url if own is None else weights.file_revision(own.file)
+    count, identity = (
+        _count(weights_choice),
+        published.url if own_weights is None else weights.file_revision(own_weights.file),
+    )
     outputs = outputs_of(spec, count, published.meta["categories"] if count == _IMAGENET else None)
     labels, selected = outputs.labels, [*selection_of(spec).identity, *outputs.identity]
-    revision = content_id("torchvision", spec.name, identity, repr(chosen.transform), labels, *selected)
-    facts = (*_facts(spec, chosen, labels), *outputs.facts)
-    shape = shape_of(chosen.transform)
+    revision = content_id("torchvision", spec.name, identity, repr(weights_choice.transform), labels, *selected)
+    facts = (*_facts(spec, weights_choice, labels), *outputs.facts)
+    shape = shape_of(weights_choice.transform)
     return as_computed(Description(revision, labels, shape=shape, head=outputs.head, facts=facts), spec)
 
 
@@ -190,23 +209,23 @@ def _count(chosen: _Chosen) -> int:
     return len(chosen.published.meta["categories"]) if chosen.own is None else chosen.own.outputs
 
 
-def _facts(spec: Spec, chosen: _Chosen, labels: tuple[str, ...]) -> tuple[ModelFact, ...]:
-    transform, own = chosen.transform, chosen.own
-    weights_name = f"torchvision's {chosen.published}"
+def _facts(spec: Spec, weights_choice: _Chosen, labels: tuple[str, ...]) -> tuple[ModelFact, ...]:
+    transform, own_weights = weights_choice.transform, weights_choice.own
+    weights_name = f"torchvision's {weights_choice.published}"
     sizes = "size" in spec.options or {"resize", "crop"} <= set(spec.options)
     scaled = f"{transform.crop_size[0]} of {transform.resize_size[0]}, {transform.interpolation.value}"
 
-    def fact(name: str, value: str, stated: bool, option: str) -> ModelFact:
-        if stated:
-            given = [f"?{o}={spec.options[o]}" for o in _PREPROCESSING if o in spec.options]
-            return ModelFact(name, value, " ".join(given))
-        return ModelFact(name, value, weights_name, own is not None, option)
+    def fact(name: str, value: str, is_stated: bool, option: str) -> ModelFact:
+        if is_stated:
+            options = [f"?{o}={spec.options[o]}" for o in _PREPROCESSING if o in spec.options]
+            return ModelFact(name, value, " ".join(options))
+        return ModelFact(name, value, weights_name, own_weights is not None, option)
 
-    named = f"{weights_name}, for the number of outputs" if len(labels) == _IMAGENET else None
+    source = f"{weights_name}, for the number of outputs" if len(labels) == _IMAGENET else None
     return (
-        *(own.names.facts(own.file) if own is not None else ()),
+        *(own_weights.names.facts(own_weights.file) if own_weights is not None else ()),
         ModelFact("architecture", spec.name, spec.text.partition("?")[0]),
-        label_fact(spec, labels, named if own is not None else weights_name, assumed=own is not None),
+        label_fact(spec, labels, source if own_weights is not None else weights_name, assumed=own_weights is not None),
         fact("input size", scaled, sizes, "size"),
         fact(
             "normalisation", normalisation(transform.mean, transform.std), {"mean", "std"} <= set(spec.options), "mean"
@@ -247,15 +266,15 @@ def _published(spec: Spec, published: Any) -> nn.Module:
 def _restricted_unpickling() -> Iterator[None]:
     """Restricts torch.load within torchvision's builders to tensors, which the builders do not do themselves."""
     name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-    before = os.environ.get(name)
+    previous = os.environ.get(name)
     os.environ[name] = "1"
     try:
         yield
     finally:
-        if before is None:
+        if previous is None:
             del os.environ[name]
         else:
-            os.environ[name] = before
+            os.environ[name] = previous
 
 
 def _classes(shapes: Mapping[str, tuple[int, ...]], file: Path) -> int:
@@ -269,9 +288,11 @@ def _classes(shapes: Mapping[str, tuple[int, ...]], file: Path) -> int:
     return shapes[layers[-1][1]][0]
 
 
-def _with_weights_of(spec: Spec, own: _Own) -> nn.Module:
+def _with_weights_of(spec: Spec, own_weights: _Own) -> nn.Module:
     """Returns the module with the file's tensors."""
-    tensors = weights.read_safetensors(own.file)
-    module: nn.Module = built(partial(_empty, spec, own.outputs, own.auxiliary))
-    weights.load_into(module, {name: tensors[source] for name, source in own.names.names.items()}, own.file)
+    tensors = weights.read_safetensors(own_weights.file)
+    module: nn.Module = built(partial(_empty, spec, own_weights.outputs, own_weights.auxiliary))
+    weights.load_into(
+        module, {name: tensors[source] for name, source in own_weights.names.names.items()}, own_weights.file
+    )
     return module

@@ -76,11 +76,11 @@ def fit(
         for norm in _norms(module):
             norm.eval()
     for step in range(recipe.steps):
-        inputs, wanted = _drawn(pools, next(rows), random)
+        inputs, targets = _drawn(pools, next(rows), random)
         values = prepare.normalised(torch.from_numpy(inputs).to(device))
         if recipe.crop < 1:
             values = cropped(values, recipe.crop, random)
-        loss = F.cross_entropy(module(values), torch.from_numpy(wanted).to(device))
+        loss = F.cross_entropy(module(values), torch.from_numpy(targets).to(device))
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(module.parameters(), 1.0)
@@ -105,7 +105,7 @@ def batches(
 
     Fractions of rows in a batch's share are carried to later batches, so the share holds over all of them.
     """
-    clean, more = (_shuffled(size, random) for size in sizes)
+    clean, extra = (_shuffled(size, random) for size in sizes)
     owed = 0.0
     while True:
         owed += recipe.batch * recipe.share if sizes[1] else 0.0
@@ -113,7 +113,7 @@ def batches(
         owed -= count
         yield (
             np.array([next(clean) for _ in range(recipe.batch - count)]),
-            np.array([next(more) for _ in range(count)], np.int64),
+            np.array([next(extra) for _ in range(count)], np.int64),
         )
 
 
@@ -128,14 +128,14 @@ def correct(module: nn.Module, prepare: OnArrays, pool: Pool) -> NDArray[np.bool
             logits = module(prepare.normalised(images.to(device))).float().cpu().numpy()
             labels = pool.labels[start : start + len(logits)]
             largest = logits.max(axis=1)
-            alone = (logits >= largest[:, None]).sum(axis=1) == 1  # false for NaN, which equals nothing
-            right.append(alone & (logits[np.arange(len(labels)), labels] == largest))
+            is_untied = (logits >= largest[:, None]).sum(axis=1) == 1  # false for NaN, which equals nothing
+            right.append(is_untied & (logits[np.arange(len(labels)), labels] == largest))
     return np.concatenate(right)
 
 
-def cropped(values: Tensor, least: float, random: np.random.Generator) -> Tensor:
+def cropped(values: Tensor, least_area: float, random: np.random.Generator) -> Tensor:
     """Crops from each image a random part of at least that share of its area, and enlarges it to full size."""
-    side = np.sqrt(random.uniform(least, 1.0, len(values))).astype(np.float32)
+    side = np.sqrt(random.uniform(least_area, 1.0, len(values))).astype(np.float32)
     shift = (random.uniform(-1, 1, (len(values), 2)).astype(np.float32)) * (1 - side[:, None])
     theta = torch.zeros(len(values), 2, 3)
     theta[:, 0, 0] = theta[:, 1, 1] = torch.from_numpy(side)
@@ -148,7 +148,9 @@ def _drawn(
     pools: tuple[Pool, Pool | None], rows: tuple[NDArray[np.int64], ...], random: np.random.Generator
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     parts = [
-        (pool.images[picked], pool.labels[picked]) for pool, picked in zip(pools, rows, strict=True) if pool is not None
+        (pool.images[indices], pool.labels[indices])
+        for pool, indices in zip(pools, rows, strict=True)
+        if pool is not None
     ]
     images = np.concatenate([images for images, _ in parts])
     mirrored = random.random(len(images)) < 0.5
@@ -174,7 +176,7 @@ def _settle(
     if not norms:
         return
     device = next(module.parameters()).device
-    before = [norm.momentum for norm in norms]
+    momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()
         norm.momentum = None
@@ -182,7 +184,7 @@ def _settle(
         for _ in range(_SETTLING):
             images, _ = _drawn(pools, next(rows), random)
             module(prepare.normalised(torch.from_numpy(images).to(device)))
-    for norm, momentum in zip(norms, before, strict=True):
+    for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
 
 
@@ -256,5 +258,5 @@ def trainable(text: str) -> Trainable:
             "need their weights and their code"
         )
     module, _, name = TRAINABLE[spec.scheme].partition(":")
-    make: Callable[[Spec], Trainable] = getattr(importlib.import_module(module), name)
-    return make(spec)
+    build: Callable[[Spec], Trainable] = getattr(importlib.import_module(module), name)
+    return build(spec)

@@ -59,14 +59,14 @@ def load(spec: Spec) -> TransformersLanguageModel:
     options = spec.options_among(_OPTIONS)
     device = device_of(spec)
     dtype = dtype_of(spec, device)
-    wanted = options.get("revision")
-    common: dict[str, Any] = {"revision": wanted or "main", "trust_remote_code": False}
+    requested = options.get("revision")
+    load_options: dict[str, Any] = {"revision": requested or "main", "trust_remote_code": False}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(spec.name, **common)
-        loaded = load_strictly(AutoModelForCausalLM, spec.name, selection_of(spec), dtype=dtype, **common)
+        tokenizer = AutoTokenizer.from_pretrained(spec.name, **load_options)
+        loaded = load_strictly(AutoModelForCausalLM, spec.name, selection_of(spec), dtype=dtype, **load_options)
     except (OSError, ValueError, ImportError) as error:
         raise no_language_model(spec.text, f"{error}{hint_for(str(error))}") from error
-    revision = language_model_revision(spec.name, wanted)
+    revision = language_model_revision(spec.name, requested)
     return TransformersLanguageModel(loaded.model.to(device), tokenizer, revision or "", spec.text)
 
 
@@ -152,9 +152,9 @@ class TransformersLanguageModel(Tokenised):
         """Returns the k likeliest next tokens of each sequence; none for an empty one or one longer than the
         context."""
         result: list[list[TokenLogProb]] = [[] for _ in prefixes]
-        fitting = [i for i, tokens in enumerate(prefixes) if 0 < len(tokens) <= self._context]
-        for start in range(0, len(fitting), MAX_ROWS):
-            batch = fitting[start : start + MAX_ROWS]
+        usable = [i for i, tokens in enumerate(prefixes) if 0 < len(tokens) <= self._context]
+        for start in range(0, len(usable), MAX_ROWS):
+            batch = usable[start : start + MAX_ROWS]
             last = self._prefixes.next_log_probs([prefixes[i] for i in batch])
             for index, tokens in zip(batch, self._likeliest(last, k), strict=True):
                 result[index] = tokens
@@ -178,9 +178,9 @@ class TransformersLanguageModel(Tokenised):
         for batch in self._batches([i for i, ids in enumerate(encoded) if 1 < len(ids) <= self._context], encoded):
             rows = [encoded[i] for i in batch]
             log_probs = self._logits(rows)[:, :-1].float().log_softmax(-1)
-            ids, mask = self._padded(rows, left=False)
-            each = log_probs.gather(-1, ids[:, 1:, None]).squeeze(-1).double() * mask[:, 1:]
-            for index, total in zip(batch, each.sum(-1).tolist(), strict=True):
+            ids, mask = self._padded(rows, on_left=False)
+            of_tokens = log_probs.gather(-1, ids[:, 1:, None]).squeeze(-1).double() * mask[:, 1:]
+            for index, total in zip(batch, of_tokens.sum(-1).tolist(), strict=True):
                 sums[index] = total
         return sums
 
@@ -208,7 +208,7 @@ class TransformersLanguageModel(Tokenised):
 
     @torch.inference_mode()
     def _decode(self, rows: Sequence[Row]) -> list[ChatReply]:
-        ids, mask = self._padded([row.prompt.tokens for row in rows], left=True)
+        ids, mask = self._padded([row.prompt.tokens for row in rows], on_left=True)
         sampler = Sampler(rows, self._tokens.stops, self._model.device, self._writable)
         config = GenerationConfig(  # type: ignore[no-untyped-call]
             do_sample=False,
@@ -244,16 +244,16 @@ class TransformersLanguageModel(Tokenised):
 
     @torch.inference_mode()
     def _logits(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        ids, mask = self._padded(rows, left=False)
+        ids, mask = self._padded(rows, on_left=False)
         logits: Tensor = self._model(input_ids=ids, attention_mask=mask, use_cache=False).logits
         return logits
 
-    def _padded(self, rows: Sequence[Sequence[int]], left: bool) -> tuple[Tensor, Tensor]:
+    def _padded(self, rows: Sequence[Sequence[int]], on_left: bool) -> tuple[Tensor, Tensor]:
         width = max(map(len, rows))
         ids = torch.full((len(rows), width), self._pad)
         mask = torch.zeros((len(rows), width), dtype=torch.long)
         for row, tokens in enumerate(rows):
-            columns = slice(width - len(tokens), None) if left else slice(len(tokens))
+            columns = slice(width - len(tokens), None) if on_left else slice(len(tokens))
             ids[row, columns] = torch.tensor(tokens)
             mask[row, columns] = 1
         return ids.to(self._model.device), mask.to(self._model.device)

@@ -96,14 +96,14 @@ def _complete(
     if misfit is None:
         return Loaded(model, facts)
     files = _files(_folder(folder, arguments))
-    found = [name for file in files for name in weights.read_kinds(file)]
-    for prefix in _shared(found):
+    names = [name for file in files for name in weights.read_kinds(file)]
+    for prefix in _shared(names):
         mapping = {f"^{re.escape(prefix)}": ""}
-        renamed, again = _read(kind, folder, selection, optional, {**arguments, "key_mapping": mapping})
-        if again is None:
+        renamed, mismatch = _read(kind, folder, selection, optional, {**arguments, "key_mapping": mapping})
+        if mismatch is None:
             fact = ModelFact("tensor names", f"without the prefix '{prefix}'", files[0].name)
             return Loaded(renamed, (fact, *facts))
-    refuse_copies(twins(found), found, source)
+    refuse_copies(twins(names), names, source)
     raise WeightsError(_complaint(source, type(model).__name__, misfit))
 
 
@@ -118,32 +118,32 @@ def _read(
 
 
 def _misfit(
-    info: Mapping[str, Any], wanted: int, unused: tuple[str, ...], optional: Collection[str]
+    info: Mapping[str, Any], expected: int, unused: tuple[str, ...], optional: Collection[str]
 ) -> TensorMismatch | None:
     def left(names: Collection[str]) -> list[str]:
         return sorted(name for name in names if not any(re.search(pattern, name) for pattern in optional))
 
     missing = left(info["missing_keys"])
     unexpected = left([name for name in info["unexpected_keys"] if not (unused and name.startswith(unused))])
-    shapes = sorted((name, tuple(found), tuple(needed)) for name, found, needed in info["mismatched_keys"])
-    return TensorMismatch(missing, unexpected, shapes, (), wanted) if missing or unexpected or shapes else None
+    shapes = sorted((name, tuple(stored), tuple(required)) for name, stored, required in info["mismatched_keys"])
+    return TensorMismatch(missing, unexpected, shapes, (), expected) if missing or unexpected or shapes else None
 
 
-def _complaint(source: str | Path, what: str, misfit: TensorMismatch) -> str:
-    shapes = [f"{name} {found} for {wanted}" for name, found, wanted in misfit.shapes]
+def _complaint(source: str | Path, model: str, misfit: TensorMismatch) -> str:
+    shapes = [f"{name} {stored} for {required}" for name, stored, required in misfit.shapes]
     described = {"missing": misfit.missing, "unexpected": misfit.unexpected, "of another shape": shapes}
-    complaints = [f"{len(names)} {how} ({listed(names)})" for how, names in described.items() if names]
-    return f"{source} does not fit {what}: {'; '.join(complaints)}. {remedy(misfit, _HEADS)}"
+    complaints = [f"{len(names)} {problem} ({listed(names)})" for problem, names in described.items() if names]
+    return f"{source} does not fit {model}: {'; '.join(complaints)}. {remedy(misfit, _HEADS)}"
 
 
 def refuse_made_up(
-    source: str | Path, what: str, info: Mapping[str, Any], wanted: int, unused: tuple[str, ...] = ()
+    source: str | Path, model: str, info: Mapping[str, Any], expected: int, unused: tuple[str, ...] = ()
 ) -> None:
     """Raises WeightsError where the loading info of a `from_pretrained`, also of diffusers, lists what a file lacks or
     has too many."""
-    misfit = _misfit(info, wanted, unused, ())
+    misfit = _misfit(info, expected, unused, ())
     if misfit is not None:
-        raise WeightsError(_complaint(source, what, misfit))
+        raise WeightsError(_complaint(source, model, misfit))
 
 
 def _folder(source: str | Path, arguments: Mapping[str, Any]) -> Path:
@@ -158,8 +158,8 @@ def _files(directory: Path) -> list[Path]:
     """Returns the files that transformers reads: those of the index, else the one without shards, else all."""
     if shards := _indexed(directory):
         return [directory / name for name in shards]
-    whole = directory / "model.safetensors"
-    return [whole] if whole.is_file() else sorted(directory.glob("*.safetensors"))
+    single = directory / "model.safetensors"
+    return [single] if single.is_file() else sorted(directory.glob("*.safetensors"))
 
 
 def _indexed(directory: Path) -> list[str]:
@@ -189,20 +189,22 @@ def _shared(names: Collection[str]) -> list[str]:
     parts = [name.split(".")[:-1] for name in names]
     prefixes: list[str] = []
     for depth in range(1, _LONGEST_PREFIX + 1):
-        firsts = {".".join(part[:depth]) for part in parts if len(part) >= depth}
-        if len(firsts) != 1 or any(len(part) < depth for part in parts):
+        prefixes_at_depth = {".".join(part[:depth]) for part in parts if len(part) >= depth}
+        if len(prefixes_at_depth) != 1 or any(len(part) < depth for part in parts):
             break
-        prefixes.append(firsts.pop() + ".")
+        prefixes.append(prefixes_at_depth.pop() + ".")
     return prefixes
 
 
 def _selected(directory: Path, folder: Path, selection: Selection) -> tuple[ModelFact, ...]:
     """Makes a folder with the chosen tensors alone, and links to the directory's other files."""
     tensors = {name: tensor for file in _files(directory) for name, tensor in weights.read_safetensors(file).items()}
-    plain = [name for name in tensors if not name.startswith(tuple(twin for twin in twins(list(tensors)) if twin))]
-    names = naming(plain, list(tensors), directory, selection)
-    chosen = {name: tensors[source].contiguous() for name, source in names.names.items()}
-    save_file(chosen, folder / "model.safetensors", metadata={"format": "pt"})
+    unprefixed = [
+        name for name in tensors if not name.startswith(tuple(prefix for prefix in twins(list(tensors)) if prefix))
+    ]
+    names = naming(unprefixed, list(tensors), directory, selection)
+    selected = {name: tensors[source].contiguous() for name, source in names.names.items()}
+    save_file(selected, folder / "model.safetensors", metadata={"format": "pt"})
     for path in directory.iterdir():
         if path.is_file() and ".safetensors" not in path.suffixes:
             (folder / path.name).symlink_to(path.resolve())
@@ -212,13 +214,13 @@ def _selected(directory: Path, folder: Path, selection: Selection) -> tuple[Mode
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silences transformers' table of missing tensors, which are an error here."""
-    before = transformers.logging.get_verbosity()
+    verbosity = transformers.logging.get_verbosity()
     bar = transformers.utils.logging.is_progress_bar_enabled()
     transformers.logging.set_verbosity(logging.ERROR)
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
-        transformers.logging.set_verbosity(before)
+        transformers.logging.set_verbosity(verbosity)
         if bar:
             transformers.logging.enable_progress_bar()  # type: ignore[no-untyped-call]

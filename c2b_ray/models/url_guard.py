@@ -154,8 +154,8 @@ def check_url(url: str, policy: UrlPolicy) -> Target:
 
 
 def _is_below(target: Target, entry: str) -> bool:
-    scheme, _, rest = entry.partition("://")
-    authority, slash, path = rest.partition("/")
+    scheme, _, target_text = entry.partition("://")
+    authority, slash, path = target_text.partition("/")
     if scheme != target.scheme:
         return False
     name, colon, port = authority.lower().rpartition(":")
@@ -163,12 +163,12 @@ def _is_below(target: Target, entry: str) -> bool:
         name, port = authority.lower(), str(_PORTS.get(scheme, 0))
     if name.startswith("*"):
         # A number is never meant by a pattern of names.
-        fits = target.address is None and (name == "*" or target.host.endswith(name[1:]))
+        host_matches = target.address is None and (name == "*" or target.host.endswith(name[1:]))
     else:
-        fits = name == target.host
+        host_matches = name == target.host
     prefix = f"{slash}{path}".rstrip("/")
-    below = target.path == prefix or target.path.startswith(f"{prefix}/")
-    return fits and str(target.port) == port and below
+    path_matches = target.path == prefix or target.path.startswith(f"{prefix}/")
+    return host_matches and str(target.port) == port and path_matches
 
 
 def is_public(address: Address) -> bool:
@@ -186,14 +186,14 @@ def checked_addresses(target: Target, addresses: Sequence[str], policy: UrlPolic
 
     All of them must be fit: of several, a client chooses by itself.
     """
-    listed = [ipaddress.ip_network(network) for network in policy.networks]
+    networks = [ipaddress.ip_network(network) for network in policy.networks]
     for text in addresses:
         try:
             address = ipaddress.ip_address(text)
         except ValueError as error:
             raise AddressError(f"{target.host} has the address {text[:60]!r}, which is none") from error
-        within = any(address in network for network in listed if network.version == address.version)
-        if not (within or address == target.address or is_public(address)):
+        is_listed = any(address in network for network in networks if network.version == address.version)
+        if not (is_listed or address == target.address or is_public(address)):
             raise AddressError(
                 f"{target.host} has the address {address}, which is not one of the internet's; where it is a service "
                 "of this organisation, its operator lists its network in the policy"
@@ -252,16 +252,16 @@ class GuardedTransport(httpx.HTTPTransport):
         response = super().handle_request(request)
         if not self._bodies:
             response.close()
-            kept = {name: value for name, value in response.headers.items() if name == "location"}
-            return httpx.Response(response.status_code, headers=kept)
+            headers = {name: value for name, value in response.headers.items() if name == "location"}
+            return httpx.Response(response.status_code, headers=headers)
         packed = response.headers.get("content-encoding", "identity").strip().lower()
         length = response.headers.get("content-length", "0")
         too_long = not length.isdecimal() or int(length) > self._policy.max_bytes
         if packed not in ("", "identity") or too_long:
             response.close()
-            why = f"is packed ({packed[:40]!r})" if not too_long else "is too long"
+            problem = f"is packed ({packed[:40]!r})" if not too_long else "is too long"
             raise AddressError(
-                f"{request.url.host}: its answer {why}; expected at most {self._policy.max_bytes} plain bytes"
+                f"{request.url.host}: its answer {problem}; expected at most {self._policy.max_bytes} plain bytes"
             )
         return httpx.Response(
             response.status_code,
@@ -298,10 +298,10 @@ class _Clock:
 
     def left(self, timeout: float | None) -> float:
         """Returns the seconds that one step may take; raises httpcore.ReadTimeout where none is left."""
-        left = self.end - time.monotonic()
-        if left <= 0:
+        remaining = self.end - time.monotonic()
+        if remaining <= 0:
             raise httpcore.ReadTimeout("the request and its answer took too long")
-        return left if timeout is None else min(left, timeout)
+        return remaining if timeout is None else min(remaining, timeout)
 
 
 class _Counted(httpx.SyncByteStream):
@@ -341,8 +341,10 @@ class _Guarded(httpcore.NetworkBackend):
         failure: Exception = httpcore.ConnectError(f"{host} has no address")
         for address in self._addresses(host, port):
             try:
-                left = self._clock.left(timeout)
-                return _Timed(self._system.connect_tcp(address, port, left, local_address, socket_options), self._clock)
+                remaining = self._clock.left(timeout)
+                return _Timed(
+                    self._system.connect_tcp(address, port, remaining, local_address, socket_options), self._clock
+                )
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
         raise failure

@@ -223,11 +223,11 @@ class VllmLanguageModel(Tokenised):
         self._cached += answer.num_cached_tokens or 0
         return answer
 
-    def _each(self, ask: Callable[[Row], Awaitable[Answer]], rows: Sequence[Row]) -> list[Answer]:
+    def _each(self, call: Callable[[Row], Awaitable[Answer]], rows: Sequence[Row]) -> list[Answer]:
         """Returns every row's answer; all are requested at once, and the first exception cancels the rest."""
 
         async def gather() -> list[Answer]:
-            tasks = [asyncio.ensure_future(ask(row)) for row in rows]
+            tasks = [asyncio.ensure_future(call(row)) for row in rows]
             try:
                 return await asyncio.gather(*tasks)
             finally:
@@ -247,10 +247,10 @@ class VllmLanguageModel(Tokenised):
 
 def _tokens(spec: Spec, revision: str | None) -> tuple[ChatTokens, int]:
     """Returns the tokenizer and the width of the logits; the engine determines the context."""
-    common = {"revision": revision or "main", "trust_remote_code": False}
+    load_options = {"revision": revision or "main", "trust_remote_code": False}
     try:
-        config = AutoConfig.from_pretrained(spec.name, **common).get_text_config()
-        tokenizer = AutoTokenizer.from_pretrained(spec.name, **common)
+        config = AutoConfig.from_pretrained(spec.name, **load_options).get_text_config()
+        tokenizer = AutoTokenizer.from_pretrained(spec.name, **load_options)
         if Path(spec.name).is_dir() and not any(Path(spec.name).glob("*.safetensors")):
             raise OSError("no .safetensors file, and pickled weights are not read")
     except (OSError, ValueError) as error:
@@ -264,10 +264,10 @@ def _tokens(spec: Spec, revision: str | None) -> tuple[ChatTokens, int]:
     return tokens, int(config.vocab_size)
 
 
-def _numbers(**wanted: int) -> SamplingParams:
+def _numbers(**options: int) -> SamplingParams:
     """Returns parameters for one greedy token, for its log-probabilities."""
     return SamplingParams(
-        temperature=0.0, max_tokens=1, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY, **wanted
+        temperature=0.0, max_tokens=1, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY, **options
     )
 
 
@@ -277,7 +277,7 @@ async def _start(arguments: AsyncEngineArgs) -> AsyncLLM:
 
 def _stop(engine: AsyncLLM, loop: asyncio.AbstractEventLoop) -> None:
     async def shut_down() -> None:
-        engine.shutdown()  # on its own loop, or its task that waits for answers would cry out that the engine died
+        engine.shutdown()  # on its own loop; otherwise the task that waits for answers reports that the engine died
 
     asyncio.run_coroutine_threadsafe(shut_down(), loop).result(60)
     loop.call_soon_threadsafe(loop.stop)

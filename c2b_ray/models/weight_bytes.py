@@ -25,11 +25,11 @@ def weight_bytes(model: object) -> int:
     return _bytes(model, set(), _DEPTH)
 
 
-def _bytes(value: Any, seen: set[int], depth: int) -> int:
-    if value is None or id(value) in seen or isinstance(value, str | bytes | int | float | type):
+def _bytes(value: Any, seen_ids: set[int], depth: int) -> int:
+    if value is None or id(value) in seen_ids or isinstance(value, str | bytes | int | float | type):
         return 0
-    seen.add(id(value))
-    of_value = _bytes_of_value(value, seen)
+    seen_ids.add(id(value))
+    of_value = _bytes_of_value(value, seen_ids)
     if of_value is not None or depth == 0:
         return of_value or 0
     if isinstance(value, Mapping):
@@ -38,17 +38,19 @@ def _bytes(value: Any, seen: set[int], depth: int) -> int:
         parts = list(value[:_FIRST])
     else:
         parts = list(getattr(value, "__dict__", {}).values())
-    return sum(_bytes(part, seen, depth - 1) for part in parts)
+    return sum(_bytes(part, seen_ids, depth - 1) for part in parts)
 
 
-def _bytes_of_value(value: Any, seen: set[int]) -> int | None:
+def _bytes_of_value(value: Any, seen_ids: set[int]) -> int | None:
     """Returns the bytes of an object that holds weights; None for any other, whose attributes are then examined."""
     if isinstance(value, np.ndarray):
         return int(value.nbytes)
     if callable(getattr(value, "parameters", None)) and callable(getattr(value, "buffers", None)):  # torch.nn.Module
         tensors = {tensor.data_ptr(): tensor.nbytes for tensor in (*value.parameters(), *value.buffers())}
-        new = {at: size for at, size in tensors.items() if at not in seen}  # tied weights, and modules within modules
-        seen.update(new)
+        new = {
+            identity: size for identity, size in tensors.items() if identity not in seen_ids
+        }  # tied weights, and modules within modules
+        seen_ids.update(new)
         return int(sum(new.values()))
     if hasattr(value, "sa_code_size") and hasattr(value, "ntotal"):  # faiss
         return int(value.sa_code_size() * value.ntotal)

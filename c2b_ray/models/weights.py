@@ -32,8 +32,8 @@ def checked(path: str | Path) -> Path:
     if path.suffix.lower() in _PICKLES:
         raise WeightsError(f"{path}: {path.suffix} files are pickles, which run code when read; {_CONVERT}")
     if not path.is_file():
-        what = "is a directory, not a .safetensors file" if path.is_dir() else "no such file"
-        raise WeightsError(f"{path}: {what}")
+        problem = "is a directory, not a .safetensors file" if path.is_dir() else "no such file"
+        raise WeightsError(f"{path}: {problem}")
     with path.open("rb") as stream:
         head = stream.read(9)
     # The eight bytes before a safetensors header are its length, which may begin like a pickle: look behind them first.
@@ -92,19 +92,21 @@ def load_into(
     tensors that are missing, unexpected or of another shape; `source` is the file to name, `head` the module's last
     layer.
     """
-    wanted = module.state_dict()
-    check_fit(kinds_of(wanted), kinds_of(tensors), source, type(module).__name__, head)
+    state = module.state_dict()
+    check_fit(kinds_of(state), kinds_of(tensors), source, type(module).__name__, head)
     # Into the module's own dict, which has what safetensors lack: the version that some modules ask for.
-    wanted.update(tensors)
-    module.load_state_dict(wanted)
+    state.update(tensors)
+    module.load_state_dict(state)
 
 
 def file_revision(*paths: str | Path) -> str:
     """Returns 20 hexadecimal digits that change with the bytes of the files, not with their names and paths."""
     digest = hashlib.blake2b(digest_size=10)
     for path in paths:
-        known = Path(path).stat()
-        digest.update(_hash(str(path), known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns, known.st_ctime_ns))
+        status = Path(path).stat()
+        digest.update(
+            _hash(str(path), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        )
     return digest.hexdigest()
 
 

@@ -110,16 +110,16 @@ def _temperature(settings: _Settings, scale: float) -> float:
 def _facts(
     spec: Spec, settings: _Settings, temperature: float, encoder: tuple[ModelFact, ...]
 ) -> tuple[ModelFact, ...]:
-    stated = (
+    source = (
         f"?temperature={spec.options['temperature']}" if "temperature" in spec.options else "the model's logit_scale"
     )
     templates = "; ".join(repr(template) for template in settings.templates)
-    about = "?template=" if "template" in spec.options else "default"
+    template_source = "?template=" if "template" in spec.options else "default"
     return (
         *encoder,
         label_fact(spec, settings.labels, None),
-        ModelFact("prompts", templates, about, option="template"),
-        ModelFact("temperature", f"{temperature:.6g}", stated, option="temperature"),
+        ModelFact("prompts", templates, template_source, option="template"),
+        ModelFact("temperature", f"{temperature:.6g}", source, option="temperature"),
     )
 
 
@@ -135,29 +135,29 @@ def _settings(spec: Spec) -> tuple[_Settings, Spec]:
     for template in templates:
         if template.count("{}") != 1 or template.replace("{}", "").count("{") + template.replace("{}", "").count("}"):
             raise SpecError(f"{spec.text}: template={template!r} must hold {{}} once, where the label goes")
-    stated = numbers(spec, "temperature")
-    temperature = stated[0] if stated else None
+    temperatures = numbers(spec, "temperature")
+    temperature = temperatures[0] if temperatures else None
     if temperature is not None and temperature <= 0:
         raise SpecError(f"{spec.text}: temperature={temperature} is not above 0")
     inner = replace(spec, options={k: v for k, v in spec.options.items() if k not in _ZERO_SHOT_OPTIONS})
     return _Settings(labels, templates, temperature), with_precision(inner)
 
 
-def _labels(spec: Spec, listed: str | None) -> tuple[str, ...]:
-    if not listed:
+def _labels(spec: Spec, option: str | None) -> tuple[str, ...]:
+    if not option:
         raise SpecError(f"{spec.text}: an encoder classifies among labels=NAMES.txt or labels=bus,boat; give them")
-    labels = read_labels(listed) if Path(listed).is_file() else tuple(name.strip() for name in listed.split(","))
+    labels = read_labels(option) if Path(option).is_file() else tuple(name.strip() for name in option.split(","))
     labels = tuple(unicodedata.normalize("NFC", without_invisible(label)) for label in labels)
     if not all(labels):
         empty = f"name {labels.index('') + 1} of {len(labels)} is empty"
-        raise SpecError(f"{spec.text}: labels={listed!r}: {empty}; remove it")
+        raise SpecError(f"{spec.text}: labels={option!r}: {empty}; remove it")
     if len(labels) < 2:
-        raise SpecError(f"{spec.text}: labels={listed!r} is one name; give two or more")
+        raise SpecError(f"{spec.text}: labels={option!r} is one name; give two or more")
     if repeated := repeated_names(labels):
-        numbers_of = (" and ".join(str(at + 1) for at in places) for places in repeated)
-        said = [f"{labels[places[0]]!r} ({number})" for places, number in zip(repeated, numbers_of, strict=True)]
+        numbers_of = (" and ".join(str(i + 1) for i in places) for places in repeated)
+        same = [f"{labels[places[0]]!r} ({number})" for places, number in zip(repeated, numbers_of, strict=True)]
         raise SpecError(
-            f"{spec.text}: labels={listed!r} has a name more than once: {', '.join(said[:5])}. Their captions are one, "
+            f"{spec.text}: labels={option!r} has a name more than once: {', '.join(same[:5])}. Their captions are one, "
             "so that nothing tells their images apart; give each a name of its own, such as 'crane bird', 'crane truck'"
         )
     return labels

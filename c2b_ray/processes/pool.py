@@ -124,12 +124,12 @@ class Processes:
         self.close()
 
     def _called(self, table: pa.Table, slot: _Slot) -> pa.Table:
-        lent = False
+        is_lent = False
         try:
             if self.cannot is None:
                 try:
                     size = self._once(table, slot)
-                    lent = True
+                    is_lent = True
                     return slot.read(size, self._free)
                 except _Cannot as reason:
                     self.cannot = str(reason)
@@ -137,7 +137,7 @@ class Processes:
                     return self._one_by_one(table, slot)
             return self._function(table)
         finally:
-            if not lent:
+            if not is_lent:
                 self._free.put(slot)
 
     def one_by_one(self, table: pa.Table) -> pa.Table:
@@ -152,7 +152,7 @@ class Processes:
             self._free.put(slot)
 
     def _one_by_one(self, table: pa.Table, slot: _Slot) -> pa.Table:
-        results = [slot.copied(self._alone(table.slice(at, 1), slot)) for at in range(table.num_rows)]
+        results = [slot.copied(self._alone(table.slice(i, 1), slot)) for i in range(table.num_rows)]
         return pa.concat_tables(results, promote_options="default")  # a row with an error may have a column more
 
     def _alone(self, row: pa.Table, slot: _Slot) -> int:
@@ -162,10 +162,10 @@ class Processes:
                 return self._once(row, slot)
             except _Died as death:
                 end, killed, crashed = death, killed + death.killed, crashed + (not death.killed)
-        marked = _marked(row, f"the process that opened it died ({end}), also when it was alone")
+        row_with_error = _marked(row, f"the process that opened it died ({end}), also when it was alone")
         for _ in range(TRIES_MARKED):  # what ends a process now is not the row
             with suppress(_Died):
-                return self._once(marked, slot)
+                return self._once(row_with_error, slot)
         raise ServiceError(
             f"processes that open images are ended again and again ({end}), most often for want of memory{_files()}"
         )
@@ -263,17 +263,17 @@ class _Worker:
     """A worker process, which one thread at a time uses."""
 
     def __init__(self, function: bytes, slots: list[_Slot]) -> None:
-        ours, theirs = socketpair()
-        with theirs:
+        parent_end, child_end = socketpair()
+        with child_end:
             memory = [slot.descriptor for slot in slots]
-            arguments = [json.dumps(sys.path), str(os.getpid()), str(theirs.fileno()), json.dumps(memory)]
+            arguments = [json.dumps(sys.path), str(os.getpid()), str(child_end.fileno()), json.dumps(memory)]
             self._process = subprocess.Popen(  # noqa: S603 (of this interpreter and package)
                 [sys.executable, "-c", _PROGRAM, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), *memory),
+                pass_fds=(child_end.fileno(), *memory),
             )
-        self._connection = Connection(ours.detach())
+        self._connection = Connection(parent_end.detach())
         self._function = function
 
     def wait_until_ready(self) -> None:
@@ -318,8 +318,8 @@ class _Worker:
 def _marked(row: pa.Table, reason: str) -> pa.Table:
     """Returns a row with an error."""
     column = pa.array([reason] * row.num_rows, pa.string())
-    at = row.schema.get_field_index("error")
-    return row.append_column("error", column) if at < 0 else row.set_column(at, "error", column)
+    index = row.schema.get_field_index("error")
+    return row.append_column("error", column) if index < 0 else row.set_column(index, "error", column)
 
 
 # The program of a worker process: it loads a function, and calls it on each table that comes.
@@ -344,7 +344,7 @@ def main() -> None:
 
 
 class _NoPandas:
-    """An import hook by which pandas seems not to be installed."""
+    """An import hook that makes pandas appear not to be installed."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == "pandas":
@@ -352,14 +352,14 @@ class _NoPandas:
 
 
 def _without_pandas() -> None:
-    """Has PyArrow do without pandas in this process. It imports it at the first array that it makes of a list, which
+    """Makes PyArrow do without pandas in this process. PyArrow imports it for the first array made of a list, which
     would take a third of the time in which a worker starts."""
-    hook = _NoPandas()
-    sys.meta_path.insert(0, hook)
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
     try:
         pa.array([None])  # PyArrow looks once, and remembers
     finally:
-        sys.meta_path.remove(hook)
+        sys.meta_path.remove(finder)
 
 
 def _end_with(parent: int) -> None:
@@ -396,9 +396,9 @@ def _answer(function: Callable[[pa.Table], pa.Table], rows: pa.Table, slot: int)
 
 def write(table: pa.Table, slot: int) -> int:
     """Writes a table into shared memory, which grows where it is too small; returns the number of bytes."""
-    counted = pa.MockOutputStream()
-    _stream(table, counted)
-    size = counted.size()
+    counter = pa.MockOutputStream()
+    _stream(table, counter)
+    size = counter.size()
     if os.fstat(slot).st_size < size:
         os.ftruncate(slot, -(-size // ROUNDED_TO) * ROUNDED_TO)
     with mmap.mmap(slot, 0) as memory:

@@ -88,13 +88,13 @@ class Pages:
 
     def page(self, names: tuple[str, str], cells: pa.Table, alpha: float) -> str:
         """`names`: A and B; `cells`: the kind's table, in the order to show; `alpha`: of tests and intervals."""
-        rows, shown = cells.to_pylist(), names_of(names)
+        rows, shown_names = cells.to_pylist(), names_of(names)
         view = View(
-            name_a=shown[names[0]],
-            name_b=shown[names[1]],
+            name_a=shown_names[names[0]],
+            name_b=shown_names[names[1]],
             tally=_tally_line(rows),
             remark=self.remark(rows),
-            headings=tuple(one for one in self.headings if not one.small),
+            headings=tuple(heading for heading in self.headings if not heading.small),
             sections=tuple(self._section(change, rows) for change in MARKS),
             alpha=words.decimal(alpha),
             interval_name=words.percent(1 - alpha),
@@ -103,18 +103,18 @@ class Pages:
 
     def summaries(self, names: tuple[str, str], cells: pa.Table) -> list[Summary]:
         """Returns summaries of what is worse and what is better; below the last, the number of rows by change."""
-        rows, shown = cells.to_pylist(), names_of(names)
-        chosen = [at for at, one in enumerate(self.headings) if not one.page_only]
-        columns = [Column(self.headings[at].name, self.headings[at].number) for at in chosen]
-        result = [Summary("", columns, [], [], [f"A: {shown[names[0]]}", f"B: {shown[names[1]]}"])]
+        rows, shown_names = cells.to_pylist(), names_of(names)
+        columns_shown = [i for i, heading in enumerate(self.headings) if not heading.page_only]
+        columns = [Column(self.headings[i].name, self.headings[i].number) for i in columns_shown]
+        result = [Summary("", columns, [], [], [f"A: {shown_names[names[0]]}", f"B: {shown_names[names[1]]}"])]
         for change in ("worse", "better"):
             changed = [row for row in rows if row["change"] == change]
             texts = [self.texts(row) for row in changed[:MOST_LINES]]
-            lines = [tuple(words.shortened(one[at], LONGEST) for at in chosen) for one in texts]
+            lines = [tuple(words.shortened(row_texts[i], LONGEST) for i in columns_shown) for row_texts in texts]
             title = words.shown_of(self.titles[change], len(lines), len(changed))
             result.append(Summary(title, columns, lines, [MARKS[change][2]] * len(lines), []))
-        remark = self.remark(rows)
-        return [*result, Summary("", columns, [], [], [_tally_line(rows), *([remark] if remark else [])])]
+        note = self.remark(rows)
+        return [*result, Summary("", columns, [], [], [_tally_line(rows), *([note] if note else [])])]
 
     def _section(self, change: str, rows: Rows) -> Section:
         changed = [row for row in rows if row["change"] == change]
@@ -130,8 +130,8 @@ class Pages:
 
 def tally(rows: Rows) -> dict[str, int]:
     """Counts the rows by change, and those that could not be compared."""
-    of = Counter(row["change"] if row["p_value"] is not None else "not compared" for row in rows)
-    return {name: of[name] for name in (*MARKS, "not compared")}
+    counts = Counter(row["change"] if row["p_value"] is not None else "not compared" for row in rows)
+    return {name: counts[name] for name in (*MARKS, "not compared")}
 
 
 def difference_texts(row: Mapping[str, Any], signed: Callable[[float], str] = words.signed) -> tuple[str, str, str]:
@@ -149,5 +149,7 @@ def _tally_line(rows: Rows) -> str:
 
 def _cells(headings: Sequence[Heading], texts: Sequence[str]) -> tuple[Cell, ...]:
     pairs = list(zip(headings, texts, strict=True))
-    following = [text if one.small else "" for one, text in pairs[1:]] + [""]
-    return tuple(Cell(one, text, small) for (one, text), small in zip(pairs, following, strict=True) if not one.small)
+    following = [text if heading.small else "" for heading, text in pairs[1:]] + [""]
+    return tuple(
+        Cell(heading, text, small) for (heading, text), small in zip(pairs, following, strict=True) if not heading.small
+    )

@@ -41,8 +41,8 @@ def chart(lines: Sequence[Line], x_name: str, y_name: str, description: str, dia
     if diagonal:
         parts.append(f'<line class="diagonal" x1="{LEFT}" y1="{TOP + SIDE}" x2="{LEFT + SIDE}" y2="{TOP}"/>')
     for line in lines:
-        chosen = np.unique(np.linspace(0, len(line.x) - 1, min(len(line.x), MOST_POINTS)).astype(int))
-        points = [(LEFT + SIDE * float(line.x[i]), TOP + SIDE * (1 - float(line.y[i]))) for i in chosen]
+        indices = np.unique(np.linspace(0, len(line.x) - 1, min(len(line.x), MOST_POINTS)).astype(int))
+        points = [(LEFT + SIDE * float(line.x[i]), TOP + SIDE * (1 - float(line.y[i]))) for i in indices]
         parts.append(f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>')
         if line.dots:
             parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in points]
@@ -58,7 +58,7 @@ def chart(lines: Sequence[Line], x_name: str, y_name: str, description: str, dia
     return f'<svg class="chart" viewBox="{box}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
 
-# The block of a page in which a reader looks for himself: a confusion matrix, pictures, filters, a map, and tables
+# The block of a page for exploring: a confusion matrix, pictures, filters, a map, and tables
 # and curves of each classifier.
 
 
@@ -140,18 +140,18 @@ class Explore:
 def sample(images: Images, most: int = MOST_IMAGES, seed: int = 0) -> Ints:
     """Returns the numbers of the images that a page holds, in the order in which they find room: of each pair of class
     and answer of any classifier about as many, so that rare mistakes are among them."""
-    everything = len(images.truth)
-    shuffled = np.random.default_rng(seed).permutation(everything)
-    turn = np.full(everything, everything, np.int64)
-    for answered in images.answered:
-        pair = (images.truth * (len(images.names) + 1) + answered.answer + 1)[shuffled]
+    count = len(images.truth)
+    shuffled = np.random.default_rng(seed).permutation(count)
+    rank = np.full(count, count, np.int64)
+    for classifier in images.answered:
+        pair = (images.truth * (len(images.names) + 1) + classifier.answer + 1)[shuffled]
         order = np.argsort(pair, kind="stable")
         starts = np.flatnonzero(np.r_[True, np.diff(pair[order]) != 0])
-        lengths = np.diff(np.r_[starts, everything])
-        places = np.arange(everything) - np.repeat(starts, lengths)
-        turn[shuffled[order]] = np.minimum(turn[shuffled[order]], places)
-    chosen: Ints = shuffled[np.argsort(turn[shuffled], kind="stable")][:most]
-    return chosen
+        lengths = np.diff(np.r_[starts, count])
+        places = np.arange(count) - np.repeat(starts, lengths)
+        rank[shuffled[order]] = np.minimum(rank[shuffled[order]], places)
+    selected: Ints = shuffled[np.argsort(rank[shuffled], kind="stable")][:most]
+    return selected
 
 
 def explore(
@@ -181,15 +181,15 @@ def explore(
     data = {
         "classes": [visible(name) for name in images.classes],
         "names": [visible(name) for name in images.names],
-        "classifiers": [visible(answered.name) for answered in images.answered],
+        "classifiers": [visible(classifier.name) for classifier in images.answered],
         "each": images.each,
-        "matrix": [_in_matrix(images, answered) for answered in images.answered],
-        "confusions": [_confusions(images, answered) for answered in images.answered],
+        "matrix": [_in_matrix(images, classifier) for classifier in images.answered],
+        "confusions": [_confusions(images, classifier) for classifier in images.answered],
         "keys": [visible(key) for key in keys],
         "cells": [visible(cell) for cell in cells],
         "truth": images.truth[chosen].tolist(),
-        "answers": [answered.answer[chosen].tolist() for answered in images.answered],
-        "confidences": [_rounded(answered.confidence[chosen]) for answered in images.answered],
+        "answers": [classifier.answer[chosen].tolist() for classifier in images.answered],
+        "confidences": [_rounded(classifier.confidence[chosen]) for classifier in images.answered],
         "attributes": [_coded(visible(name), values) for name, values in attributes.items()],
         "map": np.round(plane, 3).tolist(),
         "mapped": "embeddings" if embeddings is not None else "colours",
@@ -218,17 +218,17 @@ def reduced(
     are: to compress them again would cost time, and some of what they show.
     """
     jpegs: dict[str, bytes] = {}
-    taken = 0
+    length = 0
     with ThreadPoolExecutor(THREADS) as pool:
         for start in range(0, len(ids), AT_ONCE):
             some = ids[start : start + AT_ONCE]
             made = pool.map(partial(_as_shown, thumbnails=thumbnails), map(pictures.get, some))
-            for place, (image_id, jpeg) in enumerate(zip(some, made, strict=True), start):
+            for i, (image_id, jpeg) in enumerate(zip(some, made, strict=True), start):
                 if jpeg is None:
                     continue
-                taken += len(uri(jpeg))
-                if taken > most:
-                    return jpegs, place
+                length += len(uri(jpeg))
+                if length > most:
+                    return jpegs, i
                 jpegs[image_id] = jpeg
     return jpegs, len(ids)
 
@@ -247,31 +247,31 @@ def coarse(pictures: Sequence[bytes | None]) -> Floats:
     """Returns the colours of pictures reduced to 8 × 8 pixels: shape (n, 192), in [0, 1]; the mean of the others where
     there is no picture."""
     rows = np.full((len(pictures), COARSE * COARSE * 3), np.nan)
-    for at, picture in enumerate(pictures):
+    for i, picture in enumerate(pictures):
         if picture is not None:
             with Image.open(BytesIO(picture)) as image:
                 reduced_image = image.convert("RGB").resize((COARSE, COARSE), Image.Resampling.BOX)
-            rows[at] = np.asarray(reduced_image, np.float64).ravel() / 255
-    known = ~np.isnan(rows[:, 0])
-    rows[~known] = rows[known].mean(axis=0) if known.any() else 0.0
+            rows[i] = np.asarray(reduced_image, np.float64).ravel() / 255
+    has_picture = ~np.isnan(rows[:, 0])
+    rows[~has_picture] = rows[has_picture].mean(axis=0) if has_picture.any() else 0.0
     return rows
 
 
-def _in_matrix(images: Images, answered: Answered) -> list[int]:
+def _in_matrix(images: Images, classifier: Answered) -> list[int]:
     """Returns the classes that the matrix holds, in their order: those with the most wrong answers."""
-    wrong = (answered.answer >= 0) & (answered.answer != images.truth)
+    wrong = (classifier.answer >= 0) & (classifier.answer != images.truth)
     counts = np.bincount(images.truth[wrong], minlength=len(images.classes))
-    chosen: list[int] = np.sort(np.argsort(-counts, kind="stable")[:MOST_MATRIX]).tolist()
-    return chosen
+    classes: list[int] = np.sort(np.argsort(-counts, kind="stable")[:MOST_MATRIX]).tolist()
+    return classes
 
 
-def _confusions(images: Images, answered: Answered) -> list[list[int]]:
+def _confusions(images: Images, classifier: Answered) -> list[list[int]]:
     """Returns [class, answer, images] of every pair of the matrix that occurs; −1 stands for all answers that have no
     column there, of which there may be many thousands."""
-    inside = _in_matrix(images, answered)
-    known = (answered.answer >= 0) & np.isin(images.truth, inside)
-    answer = np.where(np.isin(answered.answer, inside), answered.answer, -1)[known]
-    pairs, counts = np.unique(np.stack([images.truth[known], answer], axis=1), axis=0, return_counts=True)
+    classes = _in_matrix(images, classifier)
+    in_matrix = (classifier.answer >= 0) & np.isin(images.truth, classes)
+    answer = np.where(np.isin(classifier.answer, classes), classifier.answer, -1)[in_matrix]
+    pairs, counts = np.unique(np.stack([images.truth[in_matrix], answer], axis=1), axis=0, return_counts=True)
     rows: list[list[int]] = np.column_stack([pairs, counts]).tolist()
     return rows
 
@@ -286,32 +286,30 @@ def _rounded(numbers: Floats) -> list[float | None]:
     return [None if np.isnan(number) else round(float(number), 3) for number in numbers]
 
 
-def _line(everything: int, chosen: int, shown: int, each: bool) -> str:
+def _line(total: int, sampled: int, shown: int, each: bool) -> str:
     if each:
-        what = f"{words.plural(everything, 'pair')} of an image and a label that it shows"
-        whole = "All of them are here." if chosen == everything else f"A sample of {words.count(chosen)} is here."
+        what = f"{words.plural(total, 'pair')} of an image and a label that it shows"
+        whole = "All of them are here." if sampled == total else f"A sample of {words.count(sampled)} is here."
         line = f"{what}. {whole} The tables count all images, those without any label included."
-    elif chosen == everything:
-        line = (
-            f"All {words.plural(everything, 'image')} of this run." if everything > 1 else "The one image of this run."
-        )
+    elif sampled == total:
+        line = f"All {words.plural(total, 'image')} of this run." if total > 1 else "The one image of this run."
     else:
         line = (
-            f"The matrix, tables and curves count all {words.count(everything)} images of this run. Pictures and map "
-            f"are a sample of {words.count(chosen)}: of each pair of class and answer about as many, so that rare "
+            f"The matrix, tables and curves count all {words.count(total)} images of this run. Pictures and map "
+            f"are a sample of {words.count(sampled)}: of each pair of class and answer about as many, so that rare "
             "mistakes are among them, and not in proportion."
         )
-    missing = chosen - shown
+    missing = sampled - shown
     return f"{line} {words.plural(missing, 'picture')} cannot be shown here." if missing else line
 
 
 def _measured(images: Images) -> tuple[Measured, ...]:
-    return tuple(_of_classifier(images, answered) for answered in images.answered)
+    return tuple(_of_classifier(images, classifier) for classifier in images.answered)
 
 
-def _of_classifier(images: Images, answered: Answered) -> Measured:
-    known = answered.answer >= 0
-    truth, answer = images.truth[known], answered.answer[known]
+def _of_classifier(images: Images, classifier: Answered) -> Measured:
+    has_answer = classifier.answer >= 0
+    truth, answer = images.truth[has_answer], classifier.answer[has_answer]
     number = len(images.classes)
     # All answers that are no class are one column: labels may be many thousands.
     table = np.zeros((number, number + 1), np.int64)
@@ -329,71 +327,78 @@ def _of_classifier(images: Images, answered: Answered) -> Measured:
         )
         for i in worst[:MOST_ROWS].tolist()
     ]
-    return Measured(answered.name, tuple(rows), max(number - MOST_ROWS, 0), tuple(_charts(images, answered)))
+    return Measured(classifier.name, tuple(rows), max(number - MOST_ROWS, 0), tuple(_charts(images, classifier)))
 
 
-def _taken_for(images: Images, truth: Ints, answer: Ints, of: int) -> str:
-    wrong = answer[(truth == of) & (answer != of)]
+def _taken_for(images: Images, truth: Ints, answer: Ints, target: int) -> str:
+    wrong = answer[(truth == target) & (answer != target)]
     if not len(wrong):
         return ""
     names, counts = np.unique(wrong, return_counts=True)
-    best = int(np.argmax(counts))
-    return f"{images.names[names[best]]} ({words.count(int(counts[best]))} of {words.count(len(wrong))} wrong)"
+    commonest = int(np.argmax(counts))
+    return (
+        f"{images.names[names[commonest]]} ({words.count(int(counts[commonest]))} of {words.count(len(wrong))} wrong)"
+    )
 
 
-def _charts(images: Images, answered: Answered) -> list[tuple[str, str]]:
-    known = (answered.answer >= 0) & ~np.isnan(answered.confidence)
-    if not images.scored or known.sum() < 2:
+def _charts(images: Images, classifier: Answered) -> list[tuple[str, str]]:
+    has_confidence = (classifier.answer >= 0) & ~np.isnan(classifier.confidence)
+    if not images.scored or has_confidence.sum() < 2:
         return []
-    sure, right = np.clip(answered.confidence[known], 0, 1), (answered.answer == images.truth)[known]
-    of = reliability(sure, right)
+    confidence, right = (
+        np.clip(classifier.confidence[has_confidence], 0, 1),
+        (classifier.answer == images.truth)[has_confidence],
+    )
+    curve = reliability(confidence, right)
     charts = [
         (
-            f"Reliability: share right by confidence, bins of a tenth; expected calibration error {of.error:.3f}",
+            f"Reliability: share right by confidence, bins of a tenth; expected calibration error {curve.error:.3f}",
             chart(
-                [Line(of.confidence, of.accuracy, dots=True)],
+                [Line(curve.confidence, curve.accuracy, dots=True)],
                 "confidence",
                 "share right",
                 diagonal=True,
                 description="; ".join(
                     f"confidence {c:.2f}: {words.percent(float(a))} of {words.plural(int(n), 'answer')} right"
-                    for c, a, n in zip(of.confidence, of.accuracy, of.answers, strict=True)
+                    for c, a, n in zip(curve.confidence, curve.accuracy, curve.answers, strict=True)
                 ),
             ),
         )
     ]
     two = (
-        len(images.classes) == 2 and (answered.answer[known] < 2).all() and len(set(images.truth[known].tolist())) == 2
+        len(images.classes) == 2
+        and (classifier.answer[has_confidence] < 2).all()
+        and len(set(images.truth[has_confidence].tolist())) == 2
     )
-    return charts + (_curves(images, answered, known) if two else [])
+    return charts + (_curves(images, classifier, has_confidence) if two else [])
 
 
-def _curves(images: Images, answered: Answered, known: NDArray[np.bool_]) -> list[tuple[str, str]]:
+def _curves(images: Images, classifier: Answered, has_confidence: NDArray[np.bool_]) -> list[tuple[str, str]]:
     """Returns ROC and precision-recall curves of the second class, ranked by the confidence of the answers: by its
     probability, where the two classes are all labels."""
     positive = images.classes[1]
-    sure = answered.confidence[known]
-    score = np.where(answered.answer[known] == 1, sure, -sure)
-    of = two_class_curves(score, images.truth[known] == 1)
-    share = float(np.mean(images.truth[known] == 1))
+    confidence = classifier.confidence[has_confidence]
+    score = np.where(classifier.answer[has_confidence] == 1, confidence, -confidence)
+    curves = two_class_curves(score, images.truth[has_confidence] == 1)
+    share = float(np.mean(images.truth[has_confidence] == 1))
     return [
         (
-            f"ROC of {positive} against {images.classes[0]}: area {of.auroc:.3f}",
+            f"ROC of {positive} against {images.classes[0]}: area {curves.auroc:.3f}",
             chart(
-                [Line(np.r_[0, of.false_positive_rate], np.r_[0, of.recall])],
+                [Line(np.r_[0, curves.false_positive_rate], np.r_[0, curves.recall])],
                 f"share of {images.classes[0]} called {positive}",
                 f"share of {positive} found",
                 diagonal=True,
-                description=f"area under the curve {of.auroc:.3f}; 0.5 is chance",
+                description=f"area under the curve {curves.auroc:.3f}; 0.5 is chance",
             ),
         ),
         (
-            f"Precision and recall of {positive}: average precision {of.average_precision:.3f}; chance {share:.2f}",
+            f"Precision and recall of {positive}: average precision {curves.average_precision:.3f}; chance {share:.2f}",
             chart(
-                [Line(of.recall, of.precision)],
+                [Line(curves.recall, curves.precision)],
                 f"share of {positive} found",
                 "share right of those called so",
-                description=f"average precision {of.average_precision:.3f}",
+                description=f"average precision {curves.average_precision:.3f}",
             ),
         ),
     ]

@@ -124,13 +124,13 @@ def names_in(schema: pa.Schema, read: Callable[[list[str]], Iterable[pa.Table]])
             shorten = clean_setting if column in SPECS else clean
             changed[column].update(_changed(_distinct(part[column]), shorten))
     changed = {column: of_column for column, of_column in changed.items() if of_column}
-    shared: dict[str, dict[str, None]] = {column: {} for column in changed}
+    texts_of_column: dict[str, dict[str, None]] = {column: {} for column in changed}
     short = {column: set(of_column.values()) for column, of_column in changed.items()}
     for part in read(list(changed)) if changed else ():
-        for column, equal in shared.items():
+        for column, equal in texts_of_column.items():
             equal.update(dict.fromkeys(text for text in _distinct(part[column]) if text in short[column]))
     return {
-        column: distinct_names([*of_column, *shared[column]], partial(_short, of_column))
+        column: distinct_names([*of_column, *texts_of_column[column]], partial(_short, of_column))
         for column, of_column in changed.items()
     }
 
@@ -146,7 +146,7 @@ def _distinct(column: pa.ChunkedArray) -> list[str]:
 
 def _changed(texts: list[str], shorten: Callable[[str], str]) -> dict[str, str]:
     """Returns the short forms of the texts that `shorten` changes."""
-    if shorten is clean:  # it looks at no line's end, so one call tells that a thousand texts have nothing to remove
+    if shorten is clean:  # no pattern uses line ends, so one call tells that a thousand texts have nothing to remove
         groups = [texts[start : start + _TEXTS_AT_ONCE] for start in range(0, len(texts), _TEXTS_AT_ONCE)]
         texts = [text for group in groups if clean(lines := "\n".join(group)) != lines for text in group]
     return {text: short for text in texts if (short := shorten(text)) != text}

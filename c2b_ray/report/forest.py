@@ -70,11 +70,16 @@ def forest_svg(forest: Forest, dress: Callable[[Axes], None], salt: str) -> str:
     from matplotlib.figure import Figure
 
     labels = [words.shortened(row.label, LONGEST_LABEL) for row in forest.rows]
-    left = min(max((len(label) for label in labels), default=1) * LETTER + 16, 0.45 * WIDTH)
+    label_width = min(max((len(label) for label in labels), default=1) * LETTER + 16, 0.45 * WIDTH)
     height = TOP + ROW * len(forest.rows) + BOTTOM
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": salt, "font.size": FONT, "path.simplify": False}):
         figure = Figure(figsize=(WIDTH / _POINTS, height / _POINTS))
-        plot_box = (left / WIDTH, BOTTOM / height, (WIDTH - left - MARGIN) / WIDTH, (height - TOP - BOTTOM) / height)
+        plot_box = (
+            label_width / WIDTH,
+            BOTTOM / height,
+            (WIDTH - label_width - MARGIN) / WIDTH,
+            (height - TOP - BOTTOM) / height,
+        )
         axes = figure.add_axes(plot_box)
         figure.patch.set_visible(False)
         _frame(axes, forest)

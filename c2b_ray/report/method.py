@@ -79,18 +79,18 @@ def method_of(
     """Returns the method section. `names_of_counts`: the page's names of the manifest's counts; `command`: the default
     for a manifest without a command."""
     config = {name: value for name, value in mapping(manifest.get("config")).items() if value is not None}
-    shown = cleaned(config)
+    shown_config = cleaned(config)
     return Method(
         settings=tuple(settings),
         models=tuple(_models(mapping(cleaned(manifest.get("models"))))),
         counts=tuple(_counts(mapping(manifest.get("counts")), names_of_counts)),
         seconds=tuple(_seconds(mapping(manifest.get("seconds")))),
         versions=tuple((clean(str(name)), clean(str(v))) for name, v in mapping(manifest.get("versions")).items()),
-        file=yaml.safe_dump(shown, sort_keys=False, default_flow_style=None, allow_unicode=True, width=100)
-        if shown
+        file=yaml.safe_dump(shown_config, sort_keys=False, default_flow_style=None, allow_unicode=True, width=100)
+        if shown_config
         else "",
         command=_command(manifest, command),
-        shortened=shown != config,
+        shortened=shown_config != config,
     )
 
 
@@ -112,10 +112,10 @@ def number(value: Any, default: float) -> float:
 
 def _models(models: Mapping[str, Any]) -> Iterator[Model]:
     for role, value in models.items():
-        kind, _, rest = role.partition(" ")  # the manifest keys classifiers as "classifier SPEC"
+        kind, _, role_spec = role.partition(" ")  # the manifest keys classifiers as "classifier SPEC"
         name = _ROLES.get(role.replace(" ", "_")) or _ROLES.get(kind, kind.replace("_", " ").capitalize())
-        if kind == "generator" and rest:
-            name = f"{name} {rest}"
+        if kind == "generator" and role_spec:
+            name = f"{name} {role_spec}"
         for spec, entry in _entries(value):
             if spec == words.UNKNOWN and not entry.get("revision"):
                 continue
@@ -126,9 +126,9 @@ def _models(models: Mapping[str, Any]) -> Iterator[Model]:
 def _facts(entry: Mapping[str, Any]) -> Iterator[Fact]:
     facts = entry.get("facts")
     for fact in facts if isinstance(facts, list | tuple) else ():
-        one = mapping(fact)
-        name, value, source, option = (clean(str(one.get(key, ""))) for key in ("name", "value", "source", "option"))
-        yield Fact(name, value, source, bool(one.get("assumed")), option)
+        fields = mapping(fact)
+        name, value, source, option = (clean(str(fields.get(key, ""))) for key in ("name", "value", "source", "option"))
+        yield Fact(name, value, source, bool(fields.get("assumed")), option)
 
 
 def _entries(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -153,11 +153,11 @@ def _counts(counts: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Row
 
 
 def _seconds(seconds: Mapping[str, Any]) -> Iterator[Row]:
-    known = {str(step): float(value) for step, value in seconds.items() if isinstance(value, int | float)}
-    for step, value in known.items():
+    seconds_of_step = {str(step): float(value) for step, value in seconds.items() if isinstance(value, int | float)}
+    for step, value in seconds_of_step.items():
         yield clean(step).capitalize(), words.duration(value)
-    if len(known) > 1:
-        yield "Together", words.duration(sum(known.values()))
+    if len(seconds_of_step) > 1:
+        yield "Together", words.duration(sum(seconds_of_step.values()))
 
 
 def _command(manifest: Mapping[str, Any], otherwise: str) -> str:
@@ -170,7 +170,7 @@ def _command(manifest: Mapping[str, Any], otherwise: str) -> str:
 
 @dataclass(frozen=True)
 class SetupNote:
-    """`classifier`: "" where the run has one. `hopeless`: nothing else on the page says anything about it."""
+    """`classifier`: "" where the run has one. `hopeless`: the page's other results say nothing about it."""
 
     classifier: str
     seen: str
@@ -182,13 +182,13 @@ class SetupNote:
 def setup_notes(manifest: Mapping[str, Any]) -> tuple[SetupNote, ...]:
     rows = manifest.get("setup")
     rows = [mapping(row) for row in rows] if isinstance(rows, Sequence) and not isinstance(rows, str) else []
-    several = sum(name.startswith("classifier ") for name in mapping(manifest.get("models"))) > 1
-    return tuple(_note(row, several) for row in rows if row.get("seen"))
+    has_several = sum(name.startswith("classifier ") for name in mapping(manifest.get("models"))) > 1
+    return tuple(_note(row, has_several) for row in rows if row.get("seen"))
 
 
-def _note(row: Mapping[str, Any], several: bool) -> SetupNote:
-    seen, cause, remedy = (clean(str(row.get(name, ""))) for name in ("seen", "cause", "remedy"))
-    return SetupNote(_shown(row) if several else "", seen, cause, remedy, bool(row.get("hopeless")))
+def _note(row: Mapping[str, Any], names_classifier: bool) -> SetupNote:
+    observation, cause, remedy = (clean(str(row.get(name, ""))) for name in ("seen", "cause", "remedy"))
+    return SetupNote(_shown(row) if names_classifier else "", observation, cause, remedy, bool(row.get("hopeless")))
 
 
 def setup_lines(manifest: Mapping[str, Any]) -> list[str]:

@@ -70,8 +70,8 @@ def left_in_place(run: Run, image_ids: Sequence[str]) -> list[str]:
     rows = chosen_rows(run, "images", "image_id", image_ids, ["image_id", "row"])
     return [
         image_id
-        for some in rows
-        for image_id in some.filter(pc.is_valid(completed(some)["row"]))["image_id"].to_pylist()
+        for group in rows
+        for image_id in group.filter(pc.is_valid(completed(group)["row"]))["image_id"].to_pylist()
     ]
 
 
@@ -85,12 +85,12 @@ def keep_shown(run: Run, pictures: Mapping[str, bytes]) -> None:
 
 
 def chosen_rows(
-    run: Run, table: str, id_column: str, wanted: Sequence[str], columns: Sequence[str]
+    run: Run, table: str, id_column: str, wanted_ids: Sequence[str], columns: Sequence[str]
 ) -> Iterator[pa.Table]:
     """Yields the rows with a wanted id, one row group at a time."""
-    if not wanted or not run.has(table):
+    if not wanted_ids or not run.has(table):
         return
-    ids = pa.array(wanted, pa.string())
+    ids = pa.array(wanted_ids, pa.string())
     for location in _locations(run, table):
         filesystem, path = resolve(location)
         with files.reading(location), open_input(filesystem, path) as stream:
@@ -109,19 +109,19 @@ def _locations(run: Run, table: str) -> list[str]:
     return [run.location(f"{table}/{name}") for name in names if name.startswith("part-") and name.endswith(".parquet")]
 
 
-def _chosen(part: SealedParquet, id_column: str, wanted: pa.Array, columns: list[str]) -> Iterator[pa.Table]:
+def _chosen(part: SealedParquet, id_column: str, wanted_ids: pa.Array, columns: list[str]) -> Iterator[pa.Table]:
     for group in range(part.metadata.num_row_groups):
         ids = part.read_groups([group], [id_column])[id_column]
-        if pc.any(pc.is_in(ids, wanted)).as_py():
+        if pc.any(pc.is_in(ids, wanted_ids)).as_py():
             rows = part.read_groups([group], columns)
-            yield rows.filter(pc.is_in(rows[id_column], wanted))
+            yield rows.filter(pc.is_in(rows[id_column], wanted_ids))
 
 
 # Makes small JPEG thumbnails, as data: URIs, from encoded images.
 
 
 LARGEST = 384  # pixels of the longer side: a page shows them small, and larger on a click
-SMALL = 128  # where there are so many that the page would grow beyond what is sane
+SMALL = 128  # for pages with very many pictures
 QUALITY = 80
 MOST_CHARACTERS = 5_000_000
 
@@ -172,13 +172,13 @@ def thumbnails(images: Mapping[str, bytes], most: int = MOST_CHARACTERS) -> dict
 def all_small(images: Mapping[str, bytes], most: int = MOST_CHARACTERS) -> dict[str, bytes]:
     """Returns the JPEGs of `thumbnails`."""
     jpegs: dict[str, bytes] = {}
-    taken = 0
+    characters = 0
     for image_id, data in images.items():
         try:
-            jpegs[image_id] = small(data, LARGEST if taken < most else SMALL)
+            jpegs[image_id] = small(data, LARGEST if characters < most else SMALL)
         except ImageError:
             continue
-        taken += len(uri(jpegs[image_id]))
+        characters += len(uri(jpegs[image_id]))
     return jpegs
 
 

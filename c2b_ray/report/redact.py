@@ -51,8 +51,8 @@ def _cut_option(option: str) -> str:
 
 
 def _cut(text: str) -> str:
-    whole = _WHOLE_PATH.match(text)
-    return f"{whole[1] or ''}{whole[2]}" if whole else _PATH.sub(r"\1", text)
+    match = _WHOLE_PATH.match(text)
+    return f"{match[1] or ''}{match[2]}" if match else _PATH.sub(r"\1", text)
 
 
 def cleaned(value: Any) -> Any:
@@ -77,8 +77,8 @@ def distinct_names(texts: Sequence[str], shorten: Callable[[str], str]) -> dict[
     """Returns the short form of each text, with a short hash of the whole text where several short forms are equal."""
     distinct = list(dict.fromkeys(texts))
     short = {text: shorten(text) for text in distinct}
-    shared = {name for name, count in Counter(short.values()).items() if count > 1}
-    return {text: f"{name} #{_hash(text)}" if name in shared else name for text, name in short.items()}
+    repeated_names = {name for name, count in Counter(short.values()).items() if count > 1}
+    return {text: f"{name} #{_hash(text)}" if name in repeated_names else name for text, name in short.items()}
 
 
 def _hash(text: str) -> str:

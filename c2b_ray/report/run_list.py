@@ -105,39 +105,43 @@ def _link(run: ListedRun, page: str) -> str:
     if is_remote(report) != is_remote(page):
         return ""
     if is_remote(report):
-        (bucket, _, key), (of_page, _, beside) = (text.removeprefix("s3://").partition("/") for text in (report, page))
+        (bucket, _, key), (of_page, _, page_key) = (
+            text.removeprefix("s3://").partition("/") for text in (report, page)
+        )
         if bucket != of_page:
             return ""
-        report, page = f"/{key}", f"/{beside}"
+        report, page = f"/{key}", f"/{page_key}"
     # Every character that could begin a scheme or a query is escaped.
     return quote(os.path.relpath(os.path.abspath(report), os.path.dirname(os.path.abspath(page))), safe="/")
 
 
 def _histories(runs: Sequence[ListedRun], lines: Mapping[str, Line], names: Mapping[str, str]) -> list[History]:
     """Returns a history for each classifier, by its spec, and kind of run of which there are several."""
-    of: dict[tuple[str, str], list[tuple[ListedRun, int]]] = {}
+    runs_of: dict[tuple[str, str], list[tuple[ListedRun, int]]] = {}
     for run in sorted(runs, key=lambda run: run.date):
         for name, spec in run.classifiers.items():
             if name in run.findings:
-                of.setdefault((spec, run.kind), []).append((run, run.findings[name]))
+                runs_of.setdefault((spec, run.kind), []).append((run, run.findings[name]))
     return [
         History(
             names[spec],
             kind,
-            _points(several, lines)[-MOST_POINTS:],
-            words.count(len(several) - MOST_POINTS) if len(several) > MOST_POINTS else "",
+            _points(history_runs, lines)[-MOST_POINTS:],
+            words.count(len(history_runs) - MOST_POINTS) if len(history_runs) > MOST_POINTS else "",
         )
-        for (spec, kind), several in sorted(of.items())
-        if len(several) > 1
+        for (spec, kind), history_runs in sorted(runs_of.items())
+        if len(history_runs) > 1
     ]
 
 
-def _points(several: Sequence[tuple[ListedRun, int]], lines: Mapping[str, Line]) -> list[RunPoint]:
-    most = max(findings for _, findings in several) or 1
-    before: int | None = None
+def _points(history_runs: Sequence[tuple[ListedRun, int]], lines: Mapping[str, Line]) -> list[RunPoint]:
+    largest = max(findings for _, findings in history_runs) or 1
+    previous: int | None = None
     points = []
-    for run, findings in several:
-        change = "" if before is None else "±0" if findings == before else f"{findings - before:+d}".replace("-", "−")
-        points.append(RunPoint(lines[run.path], findings, round(100 * findings / most), change))
-        before = findings
+    for run, findings in history_runs:
+        change = (
+            "" if previous is None else "±0" if findings == previous else f"{findings - previous:+d}".replace("-", "−")
+        )
+        points.append(RunPoint(lines[run.path], findings, round(100 * findings / largest), change))
+        previous = findings
     return points

@@ -149,16 +149,16 @@ def plural(number: int, one: str, many: str = "") -> str:
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
 
 
-def shown_of(title: str, shown: int, whole: int) -> str:
+def shown_of(title: str, shown: int, total: int) -> str:
     """Returns a table's title with the number of its rows, if all are shown, or else how many of them are."""
-    return f"{title} ({count(whole)})" if shown == whole else f"{title} ({count(shown)} of {count(whole)})"
+    return f"{title} ({count(total)})" if shown == total else f"{title} ({count(shown)} of {count(total)})"
 
 
-def part(part: int, whole: int) -> str:
+def part(part: int, total: int) -> str:
     """Returns 52 of 100, all 100, or none of 100."""
-    if whole and part == whole:
-        return f"all {count(whole)}" if whole > 1 else "the one"
-    return f"{count(part) if part else 'none'} of {count(whole)}"
+    if total and part == total:
+        return f"all {count(total)}" if total > 1 else "the one"
+    return f"{count(part) if part else 'none'} of {count(total)}"
 
 
 def listed(items: Sequence[str]) -> str:
@@ -173,25 +173,25 @@ def distances(is_inception: bool) -> tuple[str, str]:
     return ("FID", "KID") if is_inception else ("Fréchet distance", "Kernel distance")
 
 
-def shortened(text: str, most: int) -> str:
-    """Puts the text on one line, cut at a word with an ellipsis where it is longer than `most`."""
+def shortened(text: str, limit: int) -> str:
+    """Puts the text on one line, cut at a word with an ellipsis where it is longer than `limit`."""
     line = " ".join(text.split())
-    if len(line) <= most:
+    if len(line) <= limit:
         return line
-    cut = line[: most - 1]
-    return f"{cut.rsplit(' ', 1)[0] if ' ' in cut[most // 2 :] else cut}…"
+    cut = line[: limit - 1]
+    return f"{cut.rsplit(' ', 1)[0] if ' ' in cut[limit // 2 :] else cut}…"
 
 
 def moment(iso: str) -> str:
     """Formats an ISO 8601 time as 20 November 2026, 17:11 UTC; returns anything else unchanged."""
     try:
-        at = datetime.fromisoformat(iso)
+        time = datetime.fromisoformat(iso)
     except ValueError:
         return iso
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=UTC)
-    at = at.astimezone(UTC)
-    return f"{at.day} {at:%B %Y, %H:%M} UTC"
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    time = time.astimezone(UTC)
+    return f"{time.day} {time:%B %Y, %H:%M} UTC"
 
 
 def duration(seconds: float) -> str:
@@ -201,9 +201,9 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f}{THIN}s"
     if round(seconds) < 60:
         return f"{seconds:.0f}{THIN}s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remainder = divmod(round(seconds), 60)
     if minutes < 60:
-        return f"{minutes}{THIN}min {rest}{THIN}s"
+        return f"{minutes}{THIN}min {remainder}{THIN}s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours}{THIN}h {minutes}{THIN}min"
 

@@ -106,8 +106,8 @@ class Question:
     texts: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        spelt = {" ".join(choice.split()).casefold() for choice in self.choices}
-        if len(self.choices) < 2 or len(spelt) < len(self.choices) or "" in spelt:
+        normalised = {" ".join(choice.split()).casefold() for choice in self.choices}
+        if len(self.choices) < 2 or len(normalised) < len(self.choices) or "" in normalised:
             raise ValueError(f"{self.text!r} needs two choices or more, each once and none blank, not {self.choices}")
         if self.texts is not None and len(set(self.texts)) != len(self.choices):
             raise ValueError(f"{self.text!r}: {len(self.choices)} choices need as many texts, each once: {self.texts}")

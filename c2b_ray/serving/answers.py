@@ -71,27 +71,27 @@ class AnswerCache:
         if not self._most:
             return await ask(packed, range(len(packed)))
         keys = await model_threads.decode(_keys, identity, packed)
-        kept = [self._get(key) for key in keys]
-        rest = [i for i, row in enumerate(kept) if row is None]
-        answers_cached("hit", len(keys) - len(rest))
-        answers_cached("miss", len(rest))
-        if len(rest) == len(keys):
-            rows, errors = await ask(packed, rest)
+        cached = [self._get(key) for key in keys]
+        uncached = [i for i, row in enumerate(cached) if row is None]
+        answers_cached("hit", len(keys) - len(uncached))
+        answers_cached("miss", len(uncached))
+        if len(uncached) == len(keys):
+            rows, errors = await ask(packed, uncached)
         else:
-            rows, errors = await self._joined(kept, rest, packed, ask)
-        for i in rest:
+            rows, errors = await self._joined(cached, uncached, packed, ask)
+        for i in uncached:
             self._put(keys[i], rows[i], errors[i])
         return rows, errors
 
-    async def _joined(self, kept: list[Floats | None], rest: list[int], packed: Packed, ask: Ask) -> Rows:
-        errors: list[str | None] = [None] * len(kept)
-        width = next(len(row) for row in kept if row is not None)
-        rows = np.empty((len(kept), width), np.float32)
-        if rest:
-            rows[rest], computed = await ask(chosen(packed, rest), rest)
-            for i, error in zip(rest, computed, strict=True):
+    async def _joined(self, cached: list[Floats | None], uncached: list[int], packed: Packed, ask: Ask) -> Rows:
+        errors: list[str | None] = [None] * len(cached)
+        width = next(len(row) for row in cached if row is not None)
+        rows = np.empty((len(cached), width), np.float32)
+        if uncached:
+            rows[uncached], computed = await ask(chosen(packed, uncached), uncached)
+            for i, error in zip(uncached, computed, strict=True):
                 errors[i] = error
-        for i, row in enumerate(kept):
+        for i, row in enumerate(cached):
             if row is not None:
                 rows[i] = row
         return rows, errors
@@ -119,17 +119,17 @@ class AnswerCache:
 
 
 def _keys(identity: Sequence[str], packed: Packed) -> list[bytes | None]:
-    begun = hashlib.sha256(repr(tuple(identity)).encode())
+    base_hash = hashlib.sha256(repr(tuple(identity)).encode())
     if isinstance(packed, PackedFiles):
-        return [None if data is None else _key(begun, ("file",), data) for data in unpack_files(packed)]
-    return [_key(begun, ("pixels", *image.shape), image.tobytes()) for image in unpack(packed)]
+        return [None if data is None else _key(base_hash, ("file",), data) for data in unpack_files(packed)]
+    return [_key(base_hash, ("pixels", *image.shape), image.tobytes()) for image in unpack(packed)]
 
 
-def _key(begun: hashlib._Hash, form: tuple[object, ...], data: bytes) -> bytes:
-    whole = begun.copy()
-    whole.update(repr(form).encode())
-    whole.update(data)
-    return whole.digest()
+def _key(base_hash: hashlib._Hash, form: tuple[object, ...], data: bytes) -> bytes:
+    digest = base_hash.copy()
+    digest.update(repr(form).encode())
+    digest.update(data)
+    return digest.digest()
 
 
 # Several models on one replica, loaded when a request first names them; the least recently used make room.
@@ -196,11 +196,11 @@ class LoadedModels(Generic[T]):
         async def take(name: str) -> LoadedModel[T]:
             # The size of a model that was here before is known, so room is made before it loads.
             await _make_room(take, self._sizes.get(name, 0), room)
-            held = await model_threads.load(loaded, name)
-            self._sizes[name] = held.size
-            await _make_room(take, held.size, room)
-            self._loaded[name] = held
-            return held
+            loaded_model = await model_threads.load(loaded, name)
+            self._sizes[name] = loaded_model.size
+            await _make_room(take, loaded_model.size, room)
+            self._loaded[name] = loaded_model
+            return loaded_model
 
         self._take = serve.multiplexed(max_num_models_per_replica=room.models)(take)
 
@@ -212,29 +212,29 @@ class LoadedModels(Generic[T]):
         if name not in self._checked:
             await self._model_threads.load(self._check, name)
             self._checked.add(name)
-        held: LoadedModel[T] = await self._take(name)
-        model = held.model
+        loaded_model: LoadedModel[T] = await self._take(name)
+        model = loaded_model.model
         if model is None:
             raise ServiceError(f"{self._model_threads.deployment}: {name} was unloaded while a request waited for it")
         return model
 
     def models(self) -> list[T]:
         """Returns the models in memory now."""
-        return [held.model for held in list(self._loaded.values()) if held.model is not None]
+        return [loaded_model.model for loaded_model in list(self._loaded.values()) if loaded_model.model is not None]
 
     def names(self) -> Sequence[str]:
-        return sorted(name for name, held in list(self._loaded.items()) if held.model is not None)
+        return sorted(name for name, loaded_model in list(self._loaded.items()) if loaded_model.model is not None)
 
     def bytes(self) -> int:
         """Returns the bytes of the weights in memory, as far as they are known."""
-        return sum(held.size for held in list(self._loaded.values()) if held.model is not None)
+        return sum(loaded_model.size for loaded_model in list(self._loaded.values()) if loaded_model.model is not None)
 
 
-async def _make_room(take: Any, needed: int, room: ModelLimits) -> None:
+async def _make_room(take: Any, needed: int, limits: ModelLimits) -> None:
     """Unloads models, the least recently used first, until `needed` more bytes fit."""
     wrapper = getattr(take, "__serve_multiplex_wrapper", None)  # where Serve 2.60 keeps what `take` gave
-    if wrapper is None or room.bytes is None:
+    if wrapper is None or limits.bytes is None:
         return
-    while wrapper.models and sum(held.size for held in wrapper.models.values()) + needed > room.bytes:
+    while wrapper.models and sum(loaded_model.size for loaded_model in wrapper.models.values()) + needed > limits.bytes:
         await wrapper.unload_model_lru()
         wrapper._push_multiplexed_replica_info = True

@@ -113,10 +113,10 @@ def _bound(kind: str, args: OneModel | ManyModels, **options: Any) -> Applicatio
     _check_computing(kind, args)
     deployment: Deployment = _DEPLOYMENTS[kind]
     # An option that is not set is not passed: only what shows a model images has processes that decode.
-    given = args.model_dump(exclude_none=True, exclude={"precision", "decode", "compile"})
+    arguments = args.model_dump(exclude_none=True, exclude={"precision", "decode", "compile"})
     if args.computing != UNSAID:
-        given["computing"] = args.computing
-    return deployment.options(**options).bind(**given)
+        arguments["computing"] = args.computing
+    return deployment.options(**options).bind(**arguments)
 
 
 def _check_computing(kind: str, args: OneModel | ManyModels) -> None:
@@ -130,25 +130,25 @@ def _check_computing(kind: str, args: OneModel | ManyModels) -> None:
 
 def computing_of(app: ServeApplicationSchema | None) -> Computing:
     """Returns how the models of a configured app compute, as far as its `args` say."""
-    known = ("precision", "decode", "compile")
+    names = ("precision", "decode", "compile")
     args = {} if app is None else app.args
-    return Args(**{name: args[name] for name in known if name in args}).computing
+    return Args(**{name: args[name] for name in names if name in args}).computing
 
 
 def targets(
     missing: dict[str, str],
-    wanted: dict[str, str | None],
-    placed: dict[str, ServeApplicationSchema],
+    specs: dict[str, str | None],
+    placed_apps: dict[str, ServeApplicationSchema],
     computing: Mapping[str, Computing] = MappingProxyType({}),
 ) -> list[RunTarget]:
     """Returns the app to run under each name, placed as the configuration places its kind; `computing`: how its models
     compute, by kind, over what the configuration says."""
-    made = []
+    result = []
     for kind, name in missing.items():
-        spec = wanted.get(kind)
+        spec = specs.get(kind)
         if spec and (kind, catalog.parse(spec).scheme) not in catalog.CATALOG:
             catalog.loader(kind, catalog.parse(spec))  # a third party's, or a SpecError before anything starts
-        placed_app = placed.get(APPS[kind])
+        placed_app = placed_apps.get(APPS[kind])
         if placed_app is None:
             raise ConfigError("applications", f"the placement has no app {APPS[kind]!r}")
         options: dict[str, Any] = (
@@ -160,22 +160,23 @@ def targets(
         options["max_constructor_retry_count"] = 1
         if scaling := options.get("autoscaling_config"):  # the process that starts an app is about to call it
             options["autoscaling_config"] = {**scaling, "initial_replicas": max(1, scaling.get("min_replicas", 1))}
-        said = {name: value for name, value in vars(computing.get(kind, UNSAID)).items() if value is not None}
-        given = {**placed_app.args, **said}
-        args = OneModel(**{**given, "model": spec}) if spec else ManyModels(**given)
-        made.append(RunTarget(_bound(kind, args, **options), name=name, route_prefix=None))
-    return made
+        stated = {name: value for name, value in vars(computing.get(kind, UNSAID)).items() if value is not None}
+        arguments = {**placed_app.args, **stated}
+        args = OneModel(**{**arguments, "model": spec}) if spec else ManyModels(**arguments)
+        result.append(RunTarget(_bound(kind, args, **options), name=name, route_prefix=None))
+    return result
 
 
-def on_gpu(placed: dict[str, ServeApplicationSchema], cpus: int) -> dict[str, ServeApplicationSchema]:
-    """Returns the apps of `placed` whose models are shown images, for a node of so many CPUs: all but a few decode."""
+def on_gpu(placed_apps: dict[str, ServeApplicationSchema], cpus: int) -> dict[str, ServeApplicationSchema]:
+    """Returns the apps of `placed_apps` whose models are shown images, for a node of so many CPUs: all but a few "
+    "decode."""
     decoders = max(1, cpus - LEFT_CPUS)
     result = {}
     for name in (APPS["encoder"], APPS["classifiers"]):
-        app = placed[name].model_copy(deep=True)
+        app = placed_apps[name].model_copy(deep=True)
         app.args = {**app.args, "decoders": decoders}
         for deployment in app.deployments:
-            # In Ray's books half of them: an encoder and classifiers take turns, and nothing else may starve.
+            # Ray reserves half of them: encoder and classifiers take turns, and no other work may starve.
             options = deployment.model_dump(exclude_unset=True)["ray_actor_options"]
             reserved = {**options, "num_cpus": max(0.1, decoders // 2)}
             deployment.ray_actor_options = type(deployment.ray_actor_options)(**reserved)
@@ -185,7 +186,7 @@ def on_gpu(placed: dict[str, ServeApplicationSchema], cpus: int) -> dict[str, Se
 
 def placements(path: Path) -> dict[str, ServeApplicationSchema]:
     try:
-        read = ServeDeploySchema.model_validate(read_yaml(path))
+        schema = ServeDeploySchema.model_validate(read_yaml(path))
     except (ValueError, InputError) as error:
         raise ConfigError("placement", f"{path} is no Serve configuration that can be read: {error}") from error
-    return {app.name: app for app in read.applications}
+    return {app.name: app for app in schema.applications}

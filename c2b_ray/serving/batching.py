@@ -69,7 +69,7 @@ class _Waiting(Generic[Item, Reply]):
 
 
 class RequestBatcher(Generic[Item, Reply]):
-    """Calls `answer` with the waiting items, in their order, `at_once` batches at a time.
+    """Calls `answer` with the waiting items, in their order, in `n_threads` batches at a time.
 
     A batch has at most `max_batch_size` rows, unless a single item has more.
     """
@@ -114,24 +114,24 @@ class RequestBatcher(Generic[Item, Reply]):
         if not self._waiting:
             return False
         settings = self._settings()
-        left = self._waiting[0].since + settings.batch_wait_timeout_s - time.monotonic()
-        if left <= 0 or sum(waiting.rows for waiting in self._waiting) >= settings.max_batch_size:
+        remaining = self._waiting[0].since + settings.batch_wait_timeout_s - time.monotonic()
+        if remaining <= 0 or sum(waiting.rows for waiting in self._waiting) >= settings.max_batch_size:
             return True
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(left, self._start_what_is_due)
+        self._timer = asyncio.get_running_loop().call_later(remaining, self._start_what_is_due)
         return False
 
     def _next_batch(self) -> list[_Waiting[Item, Reply]]:
         batch: list[_Waiting[Item, Reply]] = []
-        rows, most = 0, self._settings().max_batch_size
-        while self._waiting and (not batch or rows + self._waiting[0].rows <= most):
+        rows, max_rows = 0, self._settings().max_batch_size
+        while self._waiting and (not batch or rows + self._waiting[0].rows <= max_rows):
             waiting = self._waiting.popleft()
             if not waiting.reply.done():
                 batch.append(waiting)
                 rows += waiting.rows
         if batch:
-            self._filled(rows / most)
+            self._filled(rows / max_rows)
         return batch
 
     async def _run(self, batch: list[_Waiting[Item, Reply]]) -> None:
@@ -191,7 +191,7 @@ class ModelThreads:
         self._pending += 1
 
         def timed() -> R:
-            self._running[ticket] = began = time.monotonic()
+            self._running[ticket] = started = time.monotonic()
             try:
                 result = call(*args, **kwargs)
             except InputError:  # the request is wrong, and not the model
@@ -201,7 +201,7 @@ class ModelThreads:
                 raise
             finally:
                 del self._running[ticket]
-                worked("model", time.monotonic() - began)
+                worked("model", time.monotonic() - started)
             self._sound_at = time.monotonic()
             return result
 
@@ -238,7 +238,7 @@ class ModelThreads:
         every later call. Otherwise it runs where the model is idle and has answered nothing for `every_s`.
         """
         now = time.monotonic()
-        oldest = max((now - began for began in list(self._running.values())), default=0.0)
+        oldest = max((now - started for started in list(self._running.values())), default=0.0)
         if oldest > STUCK_AFTER_S:
             raise ServiceError(f"{self.deployment}: one model call has been running for {oldest:.0f} s")
         idle = not self._pending and (self._sound_at is None or now - self._sound_at >= every_s)
@@ -261,11 +261,11 @@ class ModelThreads:
 
 
 def _decoding(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    began = time.monotonic()
+    started = time.monotonic()
     try:
         return call(*args, **kwargs)
     finally:
-        worked("decoding", time.monotonic() - began)
+        worked("decoding", time.monotonic() - started)
 
 
 def _cpus() -> int:
@@ -302,20 +302,20 @@ def load(role: str, computing: Computing, spec: str) -> Any:
     return as_placed.load(role, computing, spec, decoded)
 
 
-def decoders_here(wanted: int | None) -> int:
-    """Returns how many processes decode for this replica: as `wanted`, else one per CPU that a replica with a GPU has
-    reserved, and none for one without."""
-    if wanted is not None or not ray.is_initialized() or not ray.get_gpu_ids():
-        return wanted or 0
+def decoders_here(requested: int | None) -> int:
+    """Returns how many processes decode for this replica: as `requested`, else one per CPU that a replica with a GPU
+    has reserved, and none for one without."""
+    if requested is not None or not ray.is_initialized() or not ray.get_gpu_ids():
+        return requested or 0
     return max(1, int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1)))  # type: ignore[no-untyped-call]
 
 
-def refuse_other_model(deployment: str, serves: str, wanted: str) -> None:
+def refuse_other_model(deployment: str, serves: str, requested: str) -> None:
     """Raises ServiceError where a caller wants another model than the served one: an audit must never confuse two
     models."""
-    if wanted != serves:
+    if requested != serves:
         raise ServiceError(
-            f"{deployment} serves {serves!r}, and was asked for {wanted!r}: the app was redeployed, or the caller is"
+            f"{deployment} serves {serves!r}, and was asked for {requested!r}: the app was redeployed, or the caller is"
             " connected to the wrong one; deploy the model under another app name, or run the audit again"
         )
 

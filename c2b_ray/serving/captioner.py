@@ -111,17 +111,17 @@ class CaptionerServer:
     async def _caption(self, requests: list[tuple[Packed, Sequence[str]]]) -> list[list[CaptionReply]]:
         images, errors = await decoded(self._model_threads, [packed for packed, _ in requests])
         labels = [label for _, items in requests for label in items]
-        good = [(image, label) for image, label in zip(images, labels, strict=True) if image is not None]
-        made = iter(await self._model_threads.run_batch(self._captions_of, len(good), good))
-        replies = [CaptionReply(None, error) if error is not None else next(made) for error in errors]
+        to_caption = [(image, label) for image, label in zip(images, labels, strict=True) if image is not None]
+        new_replies = iter(await self._model_threads.run_batch(self._captions_of, len(to_caption), to_caption))
+        replies = [CaptionReply(None, error) if error is not None else next(new_replies) for error in errors]
         return [replies[a:b] for a, b in pairwise(accumulate((len(items) for _, items in requests), initial=0))]
 
     async def _answer(self, requests: list[tuple[Packed, Sequence[Sequence[Question]]]]) -> list[Answers]:
         images, errors = await decoded(self._model_threads, [packed for packed, _ in requests])
         questions = [items for _, of_images in requests for items in of_images]
         pairs = [(i, q) for i, image in enumerate(images) if image is not None for q in questions[i]]
-        shown = [image for i, _ in pairs if (image := images[i]) is not None]
-        replies = await self._model_threads.run_batch(self._answers_to, len(pairs), shown, [q for _, q in pairs])
+        shown_images = [image for i, _ in pairs if (image := images[i]) is not None]
+        replies = await self._model_threads.run_batch(self._answers_to, len(pairs), shown_images, [q for _, q in pairs])
         answers: list[list[Answer]] = [[] for _ in images]
         for (i, _), reply in zip(pairs, replies, strict=True):
             answers[i].append(reply)

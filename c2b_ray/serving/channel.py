@@ -70,11 +70,11 @@ def from_text(text: str) -> C2BError | None:
     Returns None where there is none, or where it was cut off. An error of a class that is not known here becomes a
     ServiceError.
     """
-    _, mark, rest = text.rpartition(_MARK)
-    if not mark:
+    _, marker, payload = text.rpartition(_MARK)
+    if not marker:
         return None
     try:
-        data, _ = json.JSONDecoder().raw_decode(rest)
+        data, _ = json.JSONDecoder().raw_decode(payload)
     except ValueError:
         return None
     return again(_kinds().get(data["kind"], ServiceError), data["message"], data["fields"])
@@ -133,10 +133,14 @@ class ReplicaOutage:
             return cause
         waited = f"for {self._limits[state.status in _NEEDS_SOMEBODY]:.0f} s"
         if state.status in (ABSENT, "DELETING"):
-            said = f"was deleted while it was in use, and has been absent {waited}: deploy it again and resume the run"
+            problem = (
+                f"was deleted while it was in use, and has been absent {waited}: deploy it again and resume the run"
+            )
         else:
-            said = f"is {state.status} and has had no replica {waited}: {state.message or '`serve status` says more'}"
-        return ServiceError(f"app {self._app!r} {said}", app=self._app)
+            problem = (
+                f"is {state.status} and has had no replica {waited}: {state.message or '`serve status` says more'}"
+            )
+        return ServiceError(f"app {self._app!r} {problem}", app=self._app)
 
 
 APPS = MappingProxyType(
@@ -195,7 +199,7 @@ class Channel:
         return self._limits
 
     def rows(self, chosen: int | None, rows: int) -> int:
-        """Returns the rows of one request: `chosen`, else the app's limit, which is not fetched for a single row."""
+        """Returns the rows of one request: `rows_wanted`, else the app's limit, not fetched for a single row."""
         if chosen is not None:
             return chosen
         return self.limits().rows if rows > 1 else 1
@@ -216,33 +220,33 @@ class Channel:
         self._connect()
         # Threads rather than futures of the handle: each waits and retries for itself, and none is the caller's
         # thread, where an event loop may be running (a notebook) and Serve refuses to wait.
-        most = 1 if len(calls) == 1 else self.in_flight or self.limits().requests
-        pool = ThreadPoolExecutor(min(most, len(calls)), thread_name_prefix=f"to-{self.app}")
-        over = threading.Event()
+        workers = 1 if len(calls) == 1 else self.in_flight or self.limits().requests
+        pool = ThreadPoolExecutor(min(workers, len(calls)), thread_name_prefix=f"to-{self.app}")
+        stopping = threading.Event()
         try:
-            futures = [pool.submit(self._call, method, args, model_id, over) for args in calls]
+            futures = [pool.submit(self._call, method, args, model_id, stopping) for args in calls]
             return [future.result() for future in futures]
         finally:
-            over.set()  # after an error or Ctrl-C, the calls still under way stop waiting and trying
+            stopping.set()  # after an error or Ctrl-C, the calls still under way stop waiting and trying
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _call(self, method: str, args: tuple[Any, ...], model_id: str, over: threading.Event) -> Any:
+    def _call(self, method: str, args: tuple[Any, ...], model_id: str, stopping: threading.Event) -> Any:
         survive = Retrying(
             retry=retry_if_exception_type(_LOST),
-            stop=stop_after_attempt(ATTEMPTS) | stop_when_event_set(over),
+            stop=stop_after_attempt(ATTEMPTS) | stop_when_event_set(stopping),
             wait=wait_random_exponential(multiplier=0.2, max=10),
-            sleep=sleep_using_event(over),
+            sleep=sleep_using_event(stopping),
             reraise=True,
         )
         queue = Retrying(
             retry=retry_if_exception_type(BackPressureError),
-            stop=stop_after_delay(self.patience_s) | stop_when_event_set(over),
+            stop=stop_after_delay(self.patience_s) | stop_when_event_set(stopping),
             wait=wait_random_exponential(multiplier=0.05, max=2),
-            sleep=sleep_using_event(over),
+            sleep=sleep_using_event(stopping),
             reraise=True,
         )
         try:
-            return survive(queue, self._once, method, args, model_id, over)
+            return survive(queue, self._once, method, args, model_id, stopping)
         except (RayError, RayServeException) as error:
             raise self._named(method, error) from error
         except C2BError as error:
@@ -257,38 +261,38 @@ class Channel:
             if isinstance(cause, C2BError):
                 cause.app = cause.app or self.app
                 return cause
-            said = f"failed in {method}: {type(cause).__name__}: {cause}"
+            problem = f"failed in {method}: {type(cause).__name__}: {cause}"
         elif isinstance(error, BackPressureError):
-            said = (
+            problem = (
                 f"had no place in its queue for {self.patience_s:.0f} s: raise its max_replicas or max_queued_requests,"
                 " or run fewer audits at once"
             )
         elif isinstance(error, _LOST):
-            said = (
+            problem = (
                 f"lost {ATTEMPTS} replicas over one call of {method}: {error}; their logs say why, often too little"
                 " memory; the run can be resumed once that is mended"
             )
         else:
-            said = (
+            problem = (
                 f"did not answer {method}: {type(error).__name__}: {error}; `serve status` says more; the run can be"
                 " resumed once it is back"
             )
-        return ServiceError(f"app {self.app!r} {said}", app=self.app)
+        return ServiceError(f"app {self.app!r} {problem}", app=self.app)
 
-    def _once(self, method: str, args: tuple[Any, ...], model_id: str, over: threading.Event) -> Any:
+    def _once(self, method: str, args: tuple[Any, ...], model_id: str, stopping: threading.Event) -> Any:
         """Returns the result of one call, which is sent again while Serve refuses it because the app is not
         deployed."""
         outage = ReplicaOutage(self.app, self._watch or WATCH, self.patience_s, self.grace_s)
         while True:
             handle = self._connect().options(method_name=method, multiplexed_model_id=model_id)
             try:
-                return self._result(handle.remote(*args), method, outage, over)
+                return self._result(handle.remote(*args), method, outage, stopping)
             except DeploymentUnavailableError:
                 outage.look(refused=True)
-                if over.wait(RESEND_S):
+                if stopping.wait(RESEND_S):
                     raise ServiceError(f"the call of {method} was called off", app=self.app) from None
 
-    def _result(self, response: Any, method: str, outage: ReplicaOutage, over: threading.Event) -> Any:
+    def _result(self, response: Any, method: str, outage: ReplicaOutage, stopping: threading.Event) -> Any:
         while True:
             try:
                 return response.result(timeout_s=GLANCE_S)
@@ -296,7 +300,7 @@ class Channel:
                 if isinstance(error, RayTaskError):  # raised by the model, not by the wait
                     raise
             try:
-                if over.is_set():
+                if stopping.is_set():
                     raise ServiceError(f"the call of {method} was called off", app=self.app)
                 outage.look()
             except C2BError:

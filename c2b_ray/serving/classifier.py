@@ -97,24 +97,24 @@ class ClassifierServer:
         the answers kept since the `owner` last sent the image."""
         loaded = await self._loaded_models.named()
 
-        async def ask(some: Packed, at: Sequence[int]) -> Rows:
-            rows = len(some)
+        async def ask(part: Packed, indices: Sequence[int]) -> Rows:
+            rows = len(part)
             # Processes, and a GPU, decode one picture at a time.
-            if not self._decoders.take(loaded.classifier, [some]) and not _takes_files(loaded.classifier, [some]):
-                rows = await weight(self._model_threads, some, self._settings.max_batch_size)
-            return await loaded.gather.ask((some, [keys[i] for i in at]), rows)
+            if not self._decoders.take(loaded.classifier, [part]) and not _takes_files(loaded.classifier, [part]):
+                rows = await weight(self._model_threads, part, self._settings.max_batch_size)
+            return await loaded.gather.ask((part, [keys[i] for i in indices]), rows)
 
         if not loaded.cached:
             return await ask(images, range(len(images)))
         return await self._answers.of((owner, loaded.spec, loaded.revision), self._model_threads, images, ask)
 
     async def statistics(self) -> dict[str, Any]:
-        held = {
+        cache_statistics = {
             "models": self._loaded_models.names(),
             "bytes": self._loaded_models.bytes(),
             "answers": len(self._answers),
         }
-        return {**self._model_threads.statistics(), **held}
+        return {**self._model_threads.statistics(), **cache_statistics}
 
     async def check_health(self) -> None:
         """Raises where a classifier in memory does not answer a plain grey image with numbers."""
@@ -128,9 +128,9 @@ class ClassifierServer:
         classifier = load("classifier", self._computing, spec)
         _refuse_damaged(spec, classifier)
         # One batch more than the model takes calls: it is decoded while the others are computed.
-        ahead = 2 if self._decoders.count else 1
+        n_ahead = 2 if self._decoders.count else 1
         gather = RequestBatcher(
-            partial(self._answer, classifier), lambda: self._settings, self._model_threads.threads + ahead
+            partial(self._answer, classifier), lambda: self._settings, self._model_threads.threads + n_ahead
         )
         # A table answers by key, and what is elsewhere may change there.
         return _Loaded(spec, classifier, gather, classifier.revision, can_be_probed(spec))
@@ -149,8 +149,8 @@ class ClassifierServer:
         if isinstance(classifier, FileClassifier) and all_files(packs):
             return await answered_files(self._model_threads, packs, partial(_logits_of_files, classifier, keys))
 
-        def call(images: list[Pixels], at: list[int]) -> Floats:
-            return _logits(classifier, images, [keys[i] for i in at])
+        def call(images: list[Pixels], indices: list[int]) -> Floats:
+            return _logits(classifier, images, [keys[i] for i in indices])
 
         return await answer_packs(self._model_threads, packs, len(classifier.labels), call)
 

@@ -57,7 +57,7 @@ class EncoderServer:
             self._encoder: TextImageEncoder = load("encoder", computing, model)
         self._model_threads = ModelThreads(DEPLOYMENT, threads)
         self._decoders = Decoders(self._model_threads, decoders_here(decoders))
-        ahead = 2 if self._decoders.count else 1
+        n_ahead = 2 if self._decoders.count else 1
         self._settings = CachedSettings()
         self._answers = AnswerCache()
         self._texts: RequestBatcher[Sequence[str], Floats] = RequestBatcher(
@@ -65,7 +65,7 @@ class EncoderServer:
         )
         # One batch more than the model takes calls: it is decoded while the others are computed.
         self._images: RequestBatcher[Packed, Rows] = RequestBatcher(
-            self._encode_images, lambda: self._settings, threads + ahead
+            self._encode_images, lambda: self._settings, threads + n_ahead
         )
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
@@ -92,11 +92,11 @@ class EncoderServer:
         """Returns unit-norm embeddings of the images, computed now, or kept since the `owner` last sent them."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
 
-        async def ask(some: Packed, at: Sequence[int]) -> Rows:
+        async def ask(part: Packed, indices: Sequence[int]) -> Rows:
             # Processes, and a GPU, decode one picture at a time.
-            if self._decoders.take(self._encoder, [some]) or self._takes_files([some]):
-                return await self._images.ask(some, len(some))
-            return await self._images.ask(some, await weight(self._model_threads, some, self._settings.max_batch_size))
+            if self._decoders.take(self._encoder, [part]) or self._takes_files([part]):
+                return await self._images.ask(part, len(part))
+            return await self._images.ask(part, await weight(self._model_threads, part, self._settings.max_batch_size))
 
         return await self._answers.of((owner, self._spec, self._encoder.revision), self._model_threads, images, ask)
 
@@ -136,8 +136,8 @@ class EncoderServer:
 
             def of_files(files: list[bytes | None]) -> tuple[Floats, list[str | None]]:
                 embeddings, errors = encoder.embeddings_of_files(files)
-                good = [error is None for error in errors]
-                self._sound(embeddings[good], sum(good))
+                is_decoded = [error is None for error in errors]
+                self._sound(embeddings[is_decoded], sum(is_decoded))
                 return embeddings, errors
 
             return await answered_files(self._model_threads, requests, of_files)

@@ -70,9 +70,9 @@ class Served:
         if self.lease is not None:
             give_back(self.leased, self.lease)
         elif self.started:
-            there = serve.status().applications
+            applications = serve.status().applications
             with ThreadPoolExecutor() as pool:  # each waits for its replicas to drain
-                list(pool.map(serve.delete, [name for name in self.started if name in there]))
+                list(pool.map(serve.delete, [name for name in self.started if name in applications]))
         self.started, self.leased = [], []
 
     def __enter__(self) -> Served:
@@ -85,11 +85,11 @@ class Served:
 def tenancy_here() -> Tenancy:
     """Returns `leased` where C2B_SERVE_APPS is `own`, or where it is not set and this process started the cluster; else
     `declared`."""
-    chosen = os.environ.get(VARIABLE)
-    if chosen not in (None, "", "own", "declared"):
-        raise ConfigError(VARIABLE, f"{chosen!r} is neither own nor declared")
-    if chosen:
-        return "leased" if chosen == "own" else "declared"
+    choice = os.environ.get(VARIABLE)
+    if choice not in (None, "", "own", "declared"):
+        raise ConfigError(VARIABLE, f"{choice!r} is neither own nor declared")
+    if choice:
+        return "leased" if choice == "own" else "declared"
     node = ray._private.worker._global_node  # Ray has no public way to say who started a cluster
     return "leased" if node is not None and node.is_head() else "declared"
 
@@ -114,15 +114,15 @@ class _App:
 
 
 def _running(kinds: Collection[str]) -> dict[str, _App]:
-    there = {}
+    apps = {}
     for name, app in serve.status().applications.items():
         kind = next((kind for kind in APPS if _is_of(kind, name)), None)
         if kind is None or app.status != "RUNNING" or kind not in kinds:
             continue
         facts = Channel(name).call("describe") if kind in OF_ONE_MODEL else {}
         computing = facts.get("computing", UNSAID) if facts else None
-        there[name] = _App(kind, facts.get("model"), computing)
-    return there
+        apps[name] = _App(kind, facts.get("model"), computing)
+    return apps
 
 
 def ensure(
@@ -152,77 +152,83 @@ def ensure(
         "captioner": captioner,
         "image_generator": image_generator,
     }
-    wanted = {kind: spec for kind, spec in models.items() if spec}
-    many: dict[str, None] = {kind: None for kind, use in (("classifiers", classifiers), ("index", index)) if use}
+    specs = {kind: spec for kind, spec in models.items() if spec}
+    multi: dict[str, None] = {kind: None for kind, use in (("classifiers", classifiers), ("index", index)) if use}
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what it starts and connects to is of no use to a person
-    chosen = tenancy or tenancy_here()
-    find = _declared if chosen == "declared" else _on_demand
-    apps, served = find({**wanted, **many}, computing, placement, chosen)
+    effective_tenancy = tenancy or tenancy_here()
+    find_apps = _declared if effective_tenancy == "declared" else _on_demand
+    apps, served = find_apps({**specs, **multi}, computing, placement, effective_tenancy)
     served.classifiers, served.computing = apps.get("classifiers", served.classifiers), computing
-    how = {kind: computing.get(kind, UNSAID) for kind in APPS}
+    computing_of_kind = {kind: computing.get(kind, UNSAID) for kind in APPS}
     if language_model:
         served.language_model = ServedLanguageModel(language_model, Channel(apps["language_model"]))
     if encoder:
-        served.encoder = ServedEncoder(encoder, Channel(apps["encoder"]), computing=how["encoder"])
+        served.encoder = ServedEncoder(encoder, Channel(apps["encoder"]), computing=computing_of_kind["encoder"])
     if captioner:
-        served.captioner = ServedCaptioner(captioner, Channel(apps["captioner"]), computing=how["captioner"])
+        served.captioner = ServedCaptioner(
+            captioner, Channel(apps["captioner"]), computing=computing_of_kind["captioner"]
+        )
     if image_generator:
         channel = Channel(apps["image_generator"])
-        served.image_generator = ServedGenerator(image_generator, channel, computing=how["image_generator"])
+        served.image_generator = ServedGenerator(
+            image_generator, channel, computing=computing_of_kind["image_generator"]
+        )
     return served
 
 
 def _declared(
-    wanted: Mapping[str, str | None], computing: Mapping[str, Computing], placement: Path, tenancy: Tenancy
+    specs: Mapping[str, str | None], computing: Mapping[str, Computing], placement: Path, tenancy: Tenancy
 ) -> tuple[dict[str, str], Served]:
     """Returns the app of each kind among the deployed ones. Apps of other runs are not used: they would end with those
     runs."""
-    began = time.monotonic()
+    started = time.monotonic()
     while True:
         others = set(leased())
-        there = {name: app for name, app in _running(tuple(wanted)).items() if name not in others}
-        apps = {kind: _declared_for(kind, spec, computing.get(kind, UNSAID), there) for kind, spec in wanted.items()}
-        missing = {kind: spec for kind, spec in wanted.items() if apps[kind] is None}
+        running_apps = {name: app for name, app in _running(tuple(specs)).items() if name not in others}
+        apps = {
+            kind: _declared_for(kind, spec, computing.get(kind, UNSAID), running_apps) for kind, spec in specs.items()
+        }
+        missing = {kind: spec for kind, spec in specs.items() if apps[kind] is None}
         if not missing:
             return {kind: name for kind, name in apps.items() if name is not None}, Served()
-        if not _deploying(missing, others) or time.monotonic() - began > PATIENCE_S:
-            raise _refusal(missing, there)
+        if not _deploying(missing, others) or time.monotonic() - started > PATIENCE_S:
+            raise _refusal(missing, running_apps)
         time.sleep(2)
 
 
-def _declared_for(kind: str, spec: str | None, computing: Computing, there: Mapping[str, _App]) -> str | None:
+def _declared_for(kind: str, spec: str | None, computing: Computing, running_apps: Mapping[str, _App]) -> str | None:
     """Returns the app of a kind that serves this model, best one that computes as it has to; where none does, the app's
     handle names the difference."""
-    names = [name for name, app in there.items() if app.kind == kind and app.spec == spec]
+    names = [name for name, app in running_apps.items() if app.kind == kind and app.spec == spec]
     if spec is None:
         names = [name for name in names if name == APPS[kind]]
-    fitting = [name for name in names if computing.contradicts(there[name].computing or UNSAID) is None]
-    return next(iter([*fitting, *names]), None)
+    compatible = [name for name in names if computing.contradicts(running_apps[name].computing or UNSAID) is None]
+    return next(iter([*compatible, *names]), None)
 
 
 def _on_demand(
-    wanted: Mapping[str, str | None], computing: Mapping[str, Computing], placement: Path, tenancy: Tenancy
+    specs: Mapping[str, str | None], computing: Mapping[str, Computing], placement: Path, tenancy: Tenancy
 ) -> tuple[dict[str, str], Served]:
     """Returns the apps that already serve the models and have them compute in the same way, and starts new ones for the
     rest."""
-    there, held, placed = _running(tuple(wanted)), set(leased()), _placed(placement)
+    running_apps, leased_names, schemas = _running(tuple(specs)), set(leased()), _placed(placement)
     apps = {}
-    for kind, spec in wanted.items():
-        how = computing.get(kind, UNSAID).over(computing_of(placed.get(APPS[kind])))
-        same = (name for name, app in there.items() if spec and app == _App(kind, spec, how))
-        apps[kind] = next(same, _app_name(kind, spec, how))
-    ours = {kind: name for kind, name in apps.items() if name not in there or name in held}
+    for kind, spec in specs.items():
+        app_computing = computing.get(kind, UNSAID).over(computing_of(schemas.get(APPS[kind])))
+        matches = (name for name, app in running_apps.items() if spec and app == _App(kind, spec, app_computing))
+        apps[kind] = next(matches, _app_name(kind, spec, app_computing))
+    needed = {kind: name for kind, name in apps.items() if name not in running_apps or name in leased_names}
     # A misspelt spec or placement is refused before anything starts.
-    made = targets(ours, dict(wanted), placed, computing) if ours else []
+    app_targets = targets(needed, dict(specs), schemas, computing) if needed else []
     served = Served()
     try:
-        if tenancy == "leased" and ours:
-            served.lease, served.leased = lease_here(), list(ours.values())
+        if tenancy == "leased" and needed:
+            served.lease, served.leased = lease_here(), list(needed.values())
             served.started = take(served.leased, served.lease)
         else:
-            served.started = list(ours.values())
-        _deploy([target for target in made if target.name in served.started])
-        _await_running(set(ours.values()))
+            served.started = list(needed.values())
+        _deploy([target for target in app_targets if target.name in served.started])
+        _await_running(set(needed.values()))
     except BaseException:
         served.stop()
         raise
@@ -232,11 +238,11 @@ def _on_demand(
 def _placed(placement: Path) -> dict[str, ServeApplicationSchema]:
     """Returns how the placement places each kind. Without one of the user's, models of images take a GPU where a node
     has one, and the CPUs beside it decode."""
-    placed = placements(placement)
-    beside = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")]  # type: ignore[no-untyped-call]
-    if placement == LAPTOP and beside:
-        placed.update(on_gpu(placements(GPU), max(int(node.get("CPU", 1)) for node in beside)))
-    return placed
+    schemas = placements(placement)
+    gpu_nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")]  # type: ignore[no-untyped-call]
+    if placement == LAPTOP and gpu_nodes:
+        schemas.update(on_gpu(placements(GPU), max(int(node.get("CPU", 1)) for node in gpu_nodes)))
+    return schemas
 
 
 def _deploying(kinds: Collection[str], others: Collection[str]) -> bool:
@@ -260,14 +266,16 @@ def _app_name(kind: str, spec: str | None, computing: Computing) -> str:
     return f"{APPS[kind]}-{content_id(*identity)[:8]}" if identity else APPS[kind]
 
 
-def _refusal(missing: Mapping[str, str | None], there: Mapping[str, _App]) -> ServiceError:
-    said = []
+def _refusal(missing: Mapping[str, str | None], running_apps: Mapping[str, _App]) -> ServiceError:
+    missing_apps = []
     for kind, spec in missing.items():
-        others = [f"{name!r} serves {app.spec!r}" for name, app in there.items() if app.kind == kind]
-        what = f"an app {APPS[kind]!r}" if spec is None else f"an app {APPS[kind]!r} or '{APPS[kind]}-…' with {spec!r}"
-        said.append(what + (f" ({', '.join(others)})" if others else ""))
+        alternatives = [f"{name!r} serves {app.spec!r}" for name, app in running_apps.items() if app.kind == kind]
+        requirement = (
+            f"an app {APPS[kind]!r}" if spec is None else f"an app {APPS[kind]!r} or '{APPS[kind]}-…' with {spec!r}"
+        )
+        missing_apps.append(requirement + (f" ({', '.join(alternatives)})" if alternatives else ""))
     return ServiceError(
-        f"this cluster is shared, and lacks {'; '.join(said)}: deploy it with `serve deploy FILE.yaml`"
+        f"this cluster is shared, and lacks {'; '.join(missing_apps)}: deploy it with `serve deploy FILE.yaml`"
         " (deployments/cluster.yaml is an example), or set C2B_SERVE_APPS=own, and the run starts and ends apps of its"
         " own",
         app=APPS[next(iter(missing))],
@@ -284,10 +292,10 @@ def _deploy(new: list[RunTarget]) -> None:
 
 
 def _await_running(names: set[str]) -> None:
-    began = time.monotonic()
+    started = time.monotonic()
     while names:
         apps = serve.status().applications
-        waited = time.monotonic() - began
+        waited = time.monotonic() - started
         for name in sorted(names):
             state = state_of(apps[name]) if name in apps else AppState(ABSENT)
             # Another run may have taken the lease a moment ago, and be about to deploy the app.

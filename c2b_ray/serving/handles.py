@@ -27,16 +27,16 @@ _IDS = 256
 Errors = list[str | None]
 
 
-def _even(rows: int, most: int) -> list[slice]:
-    return spans([0] * rows, most)
+def _even(rows: int, max_rows: int) -> list[slice]:
+    return spans([0] * rows, max_rows)
 
 
-def _packed(images: Sequence[Pixels], most: int) -> list[tuple[slice, Packed]]:
-    return [(part, pack(images[part])) for part in spans([image.nbytes for image in images], most)]
+def _packed(images: Sequence[Pixels], max_rows: int) -> list[tuple[slice, Packed]]:
+    return [(part, pack(images[part])) for part in spans([image.nbytes for image in images], max_rows)]
 
 
-def _packed_files(files: Sequence[bytes | None], most: int) -> list[tuple[slice, Packed]]:
-    return [(part, pack_files(files[part])) for part in spans([len(data or b"") for data in files], most)]
+def _packed_files(files: Sequence[bytes | None], max_rows: int) -> list[tuple[slice, Packed]]:
+    return [(part, pack_files(files[part])) for part in spans([len(data or b"") for data in files], max_rows)]
 
 
 def _joined(parts: Sequence[tuple[Floats, Errors]], width: Callable[[], int]) -> tuple[Floats, Errors]:
@@ -191,7 +191,7 @@ class ServedCaptionScorer(ServedCaptioner):
 
         A request holds as many images as fill the app's rows, each with all texts, and at least one image.
         """
-        return scores_among_usable(images, texts, lambda usable: self._scores(usable, texts))
+        return scores_among_usable(images, texts, lambda usable_images: self._scores(usable_images, texts))
 
     def _scores(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
         rows = self.rows(len(images) * len(texts))

@@ -60,12 +60,12 @@ class InApp:
             self._facts = facts
         return self._facts[name]
 
-    def _check_computing(self, there: Computing) -> None:
-        if (name := self.computing.contradicts(there)) is not None:
-            wanted, found = getattr(self.computing, name), getattr(there, name)
-            said = "does not say" if found is None else f"says {found}"
+    def _check_computing(self, app_computing: Computing) -> None:
+        if (name := self.computing.contradicts(app_computing)) is not None:
+            placed, served = getattr(self.computing, name), getattr(app_computing, name)
+            statement = "does not say" if served is None else f"says {served}"
             raise ServiceError(
-                f"the placement says {name}: {wanted}, and the app {self.channel.app!r} {said}: set {name} in the "
+                f"the placement says {name}: {placed}, and the app {self.channel.app!r} {statement}: set {name} in the "
                 "app's `args` and deploy it again, or leave it out of the placement",
                 app=self.channel.app,
             )
@@ -123,8 +123,8 @@ class ServedLanguageModel:
     def texts_of(self, tokens: Sequence[Sequence[int]]) -> list[str]:
         return self._ask("texts_of", self.chunk or 4 * _TEXTS, [tuple(row) for row in tokens])
 
-    def _ask(self, method: str, most: int, rows: list[Any], *rest: Any) -> list[Any]:
-        calls = [(self.spec, rows[span], *rest) for span in spans([0] * len(rows), most)]
+    def _ask(self, method: str, max_rows: int, rows: list[Any], *arguments: Any) -> list[Any]:
+        calls = [(self.spec, rows[span], *arguments) for span in spans([0] * len(rows), max_rows)]
         return [answer for answers in self.channel.call_many(method, calls) for answer in answers]
 
 

@@ -97,8 +97,8 @@ class IndexServer:
 
     async def _together(self, index: ImageIndex, requests: list[tuple[Floats, int]]) -> list[Neighbours]:
         embeddings = np.concatenate([embeddings_of_request for embeddings_of_request, _ in requests])
-        most = max(k for _, k in requests)
-        neighbours = await self._model_threads.run_batch(_search, len(embeddings), index, embeddings, most)
+        largest_k = max(k for _, k in requests)
+        neighbours = await self._model_threads.run_batch(_search, len(embeddings), index, embeddings, largest_k)
         ends = pairwise(accumulate((len(embeddings_of_request) for embeddings_of_request, _ in requests), initial=0))
         return [
             Neighbours(neighbours.ids[a:b, :k], neighbours.similarities[a:b, :k])

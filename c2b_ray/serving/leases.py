@@ -81,10 +81,10 @@ class AppUsers:
                 self._changed.notify_all()
 
     def reap(self, living: Collection[str]) -> None:
-        """Removes the users whose jobs are not `living`."""
+        """Removes the users whose jobs are not among `live_jobs`."""
         with self._changed:
-            dead = [(app, lease) for app, users in self._users.items() for lease in users if lease.job not in living]
-        for app, lease in dead:
+            expired = [(app, lease) for app, users in self._users.items() for lease in users if lease.job not in living]
+        for app, lease in expired:
             self.give_back(app, lease)
 
     def book(self) -> dict[str, list[list[str]]]:
@@ -93,11 +93,11 @@ class AppUsers:
 
 
 class AppUsersActor:
-    """The actor: a book of this cluster, and a thread that reaps."""
+    """The actor: the leases of this cluster, and a thread that removes those of jobs that have ended."""
 
     def __init__(self, reap_every_s: float) -> None:
-        kept = _store()._internal_kv_get(KEY, namespace=NAMESPACE)
-        self._book = AppUsers(_delete, _save, json.loads(kept) if kept else {})
+        stored = _store()._internal_kv_get(KEY, namespace=NAMESPACE)
+        self._book = AppUsers(_delete, _save, json.loads(stored) if stored else {})
         threading.Thread(target=self._reap, args=(reap_every_s,), daemon=True).start()
 
     def take(self, app: str, lease: Lease) -> bool:

@@ -119,12 +119,12 @@ def spans(sizes: Sequence[int], most_items: int, most_bytes: int = MOST_BYTES) -
 
     A row larger than that is a slice by itself.
     """
-    slices, start, held = [], 0, 0
+    slices, start, n_bytes = [], 0, 0
     for row, size in enumerate(sizes):
-        if row > start and (row - start == most_items or held + size > most_bytes):
+        if row > start and (row - start == most_items or n_bytes + size > most_bytes):
             slices.append(slice(start, row))
-            start, held = row, 0
-        held += size
+            start, n_bytes = row, 0
+        n_bytes += size
     if start < len(sizes):
         slices.append(slice(start, len(sizes)))
     return slices
@@ -191,8 +191,8 @@ def _rows(packed: PackedFiles) -> pa.Table:
     """Returns the files as a table, uncopied."""
     lengths = [length or 0 for length in packed.lengths]
     offsets = np.fromiter(accumulate(lengths, initial=0), np.int64, len(lengths) + 1)
-    there = pa.array([length is not None for length in packed.lengths], pa.bool_())
-    buffers = [there.buffers()[1], pa.py_buffer(offsets), pa.py_buffer(packed.buffer)]
+    is_present = pa.array([length is not None for length in packed.lengths], pa.bool_())
+    buffers = [is_present.buffers()[1], pa.py_buffer(offsets), pa.py_buffer(packed.buffer)]
     column = pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)
     return pa.table({"bytes": column, "error": pa.nulls(len(lengths), pa.string())})
 
@@ -215,11 +215,11 @@ async def answer_packs(
     Returns the answers of each request, NaN where an image cannot be decoded, and its error.
     """
     images, errors = await decoded(model_threads, packs)
-    good = [i for i, image in enumerate(images) if image is not None]
+    decoded_rows = [i for i, image in enumerate(images) if image is not None]
     answers = np.full((len(images), width), np.nan, np.float32)
-    if good:
+    if decoded_rows:
         pixels = [image for image in images if image is not None]
-        answers[good] = await model_threads.run_batch(call, len(good), pixels, good)
+        answers[decoded_rows] = await model_threads.run_batch(call, len(decoded_rows), pixels, decoded_rows)
     return [(answers[a:b], errors[a:b]) for a, b in pairwise(accumulate(map(len, packs), initial=0))]
 
 
@@ -233,11 +233,11 @@ async def answer_prepared_packs(
 ) -> list[Rows]:
     """Returns what `answer_packs` returns, of files that processes decode, from a call with a block of pictures."""
     block, errors = await decoders.shaped(packs, shape)
-    good = [i for i, error in enumerate(errors) if error is None]
+    decoded_rows = [i for i, error in enumerate(errors) if error is None]
     answers = np.full((len(block), width), np.nan, np.float32)
-    if good:
-        answers[good] = await model_threads.run_batch(
-            call, len(good), block if len(good) == len(block) else block[good]
+    if decoded_rows:
+        answers[decoded_rows] = await model_threads.run_batch(
+            call, len(decoded_rows), block if len(decoded_rows) == len(block) else block[decoded_rows]
         )
     return [(answers[a:b], errors[a:b]) for a, b in pairwise(accumulate(map(len, packs), initial=0))]
 

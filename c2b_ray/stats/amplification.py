@@ -102,12 +102,12 @@ def leakage(confidence: ArrayLike, correct: ArrayLike) -> float:
     Returns: float in [0, 1]. 0: no guess is right. NaN for N = 0.
     Raises: ValueError for values outside these ranges or for shapes that differ.
     """
-    sure, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
-    if sure.ndim != 1 or sure.shape != right.shape:
-        raise ValueError(f"confidence and correct must both have shape (N,), got {sure.shape} and {right.shape}")
-    if not ((sure >= 0) & (sure <= 1)).all() or not np.isin(right, (0, 1)).all():
+    confidences, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
+    if confidences.ndim != 1 or confidences.shape != right.shape:
+        raise ValueError(f"confidence and correct must both have shape (N,), got {confidences.shape} and {right.shape}")
+    if not ((confidences >= 0) & (confidences <= 1)).all() or not np.isin(right, (0, 1)).all():
         raise ValueError("confidence must lie in [0, 1] and correct must be 0 or 1")
-    return float((sure * right).mean()) if sure.size else float("nan")
+    return float((confidences * right).mean()) if confidences.size else float("nan")
 
 
 def _indicators(name: str, values: ArrayLike) -> Ints:
@@ -176,19 +176,19 @@ def amplification(questions: AmplificationAnswers, chance: Chance, rule: SignRul
     np.add.at(rows, (questions.images, questions.attributes), 1)
     value = _value(true.sum(0), predicted.sum(0), rows.sum(0), questions, rule)
     null = _swapped(true, predicted, rows.sum(0), questions, (chance, rule))
-    drawn = _resampled((true, predicted, rows), questions, chance, rule)
-    reach = float(ndtri((1 + chance.confidence) / 2) * drawn.std(ddof=1))
+    samples = _resampled((true, predicted, rows), questions, chance, rule)
+    margin = float(ndtri((1 + chance.confidence) / 2) * samples.std(ddof=1))
     expected = float(null.mean())
-    far = upper_tail(np.array([abs(value - expected)]), np.abs(null - expected)[:, None])
+    p_value = upper_tail(np.array([abs(value - expected)]), np.abs(null - expected)[:, None])
     ends = (value, value - expected)
-    return Amplification(value, min(ends) - reach, max(ends) + reach, expected, float(far[0]), drawn)
+    return Amplification(value, min(ends) - margin, max(ends) + margin, expected, float(p_value[0]), samples)
 
 
 def _by_image(questions: AmplificationAnswers, codes: Ints, images: int) -> Floats:
     counts = np.zeros((images, questions.groups * questions.answers))
-    known = codes >= 0
-    at = questions.attributes[known] * questions.answers + codes[known]
-    np.add.at(counts, (questions.images[known], at), 1)
+    has_answer = codes >= 0
+    cells = questions.attributes[has_answer] * questions.answers + codes[has_answer]
+    np.add.at(counts, (questions.images[has_answer], cells), 1)
     return counts
 
 
@@ -211,26 +211,28 @@ def _resampled(
     weights = bootstrap_weights(len(counts[0]), chance.resamples, chance.seed)
     extra = np.random.default_rng(chance.seed + 1).integers(0, len(weights[0]), (questions.groups, chance.resamples))
     true, predicted = (
-        (weights @ of).reshape(shape) + np.moveaxis(of.reshape(shape).sum(axis=1)[extra], 0, 1) for of in counts[:2]
+        (weights @ counts_of_image).reshape(shape)
+        + np.moveaxis(counts_of_image.reshape(shape).sum(axis=1)[extra], 0, 1)
+        for counts_of_image in counts[:2]
     )
     rows = weights @ counts[2] + counts[2].sum(axis=1)[extra].T
-    truth, asked = np.rint(true).astype(np.int64), np.rint(rows).astype(np.int64)
-    directions = directions_of(truth, asked, truth.sum(axis=1), asked.sum(axis=1), rule)
+    truth, asked_counts = np.rint(true).astype(np.int64), np.rint(rows).astype(np.int64)
+    directions = directions_of(truth, asked_counts, truth.sum(axis=1), asked_counts.sum(axis=1), rule)
     return amplification_of_counts(truth, predicted, rows, directions)
 
 
 def _swapped(
-    true: Floats, predicted: Floats, rows: Floats, questions: AmplificationAnswers, how: tuple[Chance, SignRule]
+    true: Floats, predicted: Floats, rows: Floats, questions: AmplificationAnswers, options: tuple[Chance, SignRule]
 ) -> Floats:
-    chance, rule = how
+    chance, rule = options
     random = np.random.default_rng(chance.seed)
     change, shape = predicted - true, (-1, questions.groups, questions.answers)
     parts = []
     size = max(1, 4_000_000 // len(true))
     for start in range(0, chance.permutations, size):
         swap = random.random((min(size, chance.permutations - start), len(true))) < 0.5
-        moved = swap.astype(np.float64) @ change
-        truth = np.rint(true.sum(0) + moved).astype(np.int64).reshape(shape)
+        shift = swap.astype(np.float64) @ change
+        truth = np.rint(true.sum(0) + shift).astype(np.int64).reshape(shape)
         directions = directions_of(truth, rows.astype(np.int64), truth.sum(axis=1), int(rows.sum()), rule)
-        parts.append(amplification_of_counts(truth, (predicted.sum(0) - moved).reshape(shape), rows, directions))
+        parts.append(amplification_of_counts(truth, (predicted.sum(0) - shift).reshape(shape), rows, directions))
     return np.concatenate(parts)

@@ -82,7 +82,7 @@ class Outcomes:
     def counts(self, groups: Ints, number: int) -> tuple[Floats, Floats, Floats]:
         """Returns true positives, false positives and false negatives of each of `number` groups, float64 (groups,)."""
         rows = (self.truth & self.answers, ~self.truth & self.answers, self.truth & ~self.answers)
-        tp, fp, fn = (np.bincount(groups[some], minlength=number).astype(np.float64) for some in rows)
+        tp, fp, fn = (np.bincount(groups[mask], minlength=number).astype(np.float64) for mask in rows)
         return tp, fp, fn
 
 
@@ -133,11 +133,11 @@ class ClassMetric:
         def estimate(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
             values = np.full(number, np.nan)
             for group in range(number):
-                some = outcomes.where(groups == group)
-                if some.truth.any() and not some.truth.all():
-                    values[group] = float(function(some.truth, some.answers, some.probabilities))
+                subset = outcomes.where(groups == group)
+                if subset.truth.any() and not subset.truth.all():
+                    values[group] = float(function(subset.truth, subset.answers, subset.probabilities))
                     if not np.isfinite(values[group]):
-                        raise ValueError(f"the metric {name!r} gives {values[group]} on {len(some)} images")
+                        raise ValueError(f"the metric {name!r} gives {values[group]} on {len(subset)} images")
             return Estimated(values, _held(values, np.bincount(groups, minlength=number).astype(np.float64)))
 
         return ClassMetric(
@@ -199,8 +199,8 @@ def top_k_accuracy(truth: ArrayLike, probabilities: ArrayLike, k: int) -> float:
         raise ValueError(f"truth[{row}] = {y[row]}: there are {p.shape[1]} classes")
     if not len(y) or np.isnan(p).any():
         return float("nan")
-    above = (p > p[np.arange(len(y)), y][:, None]).sum(axis=1)
-    return float((above < k).mean())
+    n_above = (p > p[np.arange(len(y)), y][:, None]).sum(axis=1)
+    return float((n_above < k).mean())
 
 
 def calibration_error(truth: ArrayLike, probabilities: ArrayLike, bins: int = BINS) -> float:
@@ -229,8 +229,8 @@ def _calibration_error(outcomes: Outcomes, bins: int = BINS) -> float:
     p = outcomes.probabilities
     if not len(p) or np.isnan(p).any():
         return float("nan")
-    place = np.maximum(np.ceil(p * bins).astype(np.int64) - 1, 0)
-    gap = np.bincount(place, outcomes.truth - p, minlength=bins)
+    bin_of_image = np.maximum(np.ceil(p * bins).astype(np.int64) - 1, 0)
+    gap = np.bincount(bin_of_image, outcomes.truth - p, minlength=bins)
     return float(np.abs(gap).sum() / len(p))
 
 
@@ -272,22 +272,22 @@ def _area(outcomes: Outcomes) -> tuple[float, float]:
     if not m or not n or np.isnan(p).any():
         return float("nan"), float("nan")
     ranks = scipy.stats.rankdata(p)
-    of_class = (ranks[y] - scipy.stats.rankdata(p[y])) / n
-    of_others = 1 - (ranks[~y] - scipy.stats.rankdata(p[~y])) / m
-    area = float(of_class.mean())
+    placements = (ranks[y] - scipy.stats.rankdata(p[y])) / n
+    placements_of_others = 1 - (ranks[~y] - scipy.stats.rankdata(p[~y])) / m
+    area = float(placements.mean())
     if min(m, n) < 2:
         return area, float("nan")
-    return area, float(of_class.var(ddof=1) / m + of_others.var(ddof=1) / n)
+    return area, float(placements.var(ddof=1) / m + placements_of_others.var(ddof=1) / n)
 
 
-def _ratio(above: Floats, below: Floats) -> Floats:
-    ratio: Floats = np.divide(above, below, out=np.full(below.shape, np.nan), where=below > 0)
+def _ratio(numerator: Floats, denominator: Floats) -> Floats:
+    ratio: Floats = np.divide(numerator, denominator, out=np.full(denominator.shape, np.nan), where=denominator > 0)
     return ratio
 
 
 def _held(values: Floats, effective: Floats) -> Floats:
-    held: Floats = np.where(np.isnan(values), 0.0, effective)
-    return held
+    result: Floats = np.where(np.isnan(values), 0.0, effective)
+    return result
 
 
 def _recalls(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
@@ -332,14 +332,14 @@ def _balanced(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
 def _confidences(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
     """Of a mean of numbers in [0, 1]. Their variance is estimated with one number more that is 0 or 1, as a share's:
     few equal numbers do not show that all are."""
-    of_class = outcomes.truth
-    p, place = outcomes.probabilities[of_class], groups[of_class]
-    n = np.bincount(place, minlength=number).astype(np.float64)
-    mean = _ratio(np.bincount(place, p, number).astype(np.float64), n)
-    squares = np.bincount(place, (p - mean[place]) ** 2, number)
-    most = np.nan_to_num(mean * (1 - mean))
-    variance = np.divide(squares + most, n, out=np.zeros(n.shape), where=n > 0)
-    return Estimated(mean, _held(mean, np.divide(n * most, variance, out=n.copy(), where=variance > 0)))
+    is_class = outcomes.truth
+    p, group_of_image = outcomes.probabilities[is_class], groups[is_class]
+    n = np.bincount(group_of_image, minlength=number).astype(np.float64)
+    mean = _ratio(np.bincount(group_of_image, p, number).astype(np.float64), n)
+    squares = np.bincount(group_of_image, (p - mean[group_of_image]) ** 2, number)
+    variance_of_share = np.nan_to_num(mean * (1 - mean))
+    variance = np.divide(squares + variance_of_share, n, out=np.zeros(n.shape), where=n > 0)
+    return Estimated(mean, _held(mean, np.divide(n * variance_of_share, variance, out=n.copy(), where=variance > 0)))
 
 
 def _areas(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
@@ -347,11 +347,11 @@ def _areas(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
     of which no variance exceeds A (1 - A) / min(m, n) (Birnbaum & Klose 1957)."""
     values, effective = np.full(number, np.nan), np.zeros(number)
     for group in range(number):
-        some = outcomes.where(groups == group)
-        area, variance = _area(some)
+        subset = outcomes.where(groups == group)
+        area, variance = _area(subset)
         if np.isnan(area):
             continue
-        rarer = float(min(some.truth.sum(), (~some.truth).sum()))
+        rarer = float(min(subset.truth.sum(), (~subset.truth).sum()))
         values[group] = area
         effective[group] = max(area * (1 - area) / variance, rarer) if variance > 0 else rarer
     return Estimated(values, effective)
@@ -359,8 +359,8 @@ def _areas(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
 
 def _calibrations(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
     sizes = np.bincount(groups, minlength=number).astype(np.float64)
-    some = [outcomes.where(groups == group) for group in range(number)]
-    values = np.array([1 - _calibration_error(one) for one in some])
+    subsets = [outcomes.where(groups == group) for group in range(number)]
+    values = np.array([1 - _calibration_error(subset) for subset in subsets])
     return Estimated(values, _held(values, sizes))
 
 

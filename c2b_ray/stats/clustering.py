@@ -113,7 +113,7 @@ def intersections(labels: ArrayLike) -> list[MatchedClusters]:
     combinations, inverse, counts = np.unique(table.T, axis=0, return_inverse=True, return_counts=True)
     members = np.split(np.argsort(inverse.ravel(), kind="stable"), np.cumsum(counts)[:-1])
     order = np.argsort(-counts, kind="stable")
-    return [MatchedClusters(tuple(combinations[at].tolist()), members[at]) for at in order.tolist()]
+    return [MatchedClusters(tuple(combinations[i].tolist()), members[i]) for i in order.tolist()]
 
 
 def matched_groups(labels: ArrayLike, least: int = 1, reuse: Reuse = "shared") -> list[MatchedClusters]:
@@ -138,7 +138,7 @@ def matched_groups(labels: ArrayLike, least: int = 1, reuse: Reuse = "shared") -
         return candidates
     clusters = np.array([group.clusters for group in candidates], np.int64)
     sizes = np.array([len(group.members) for group in candidates], np.int64)
-    return [candidates[at] for at in _packed(clusters, sizes)]
+    return [candidates[i] for i in _packed(clusters, sizes)]
 
 
 def _packed(clusters: Ints, sizes: Ints) -> list[int]:
@@ -146,35 +146,35 @@ def _packed(clusters: Ints, sizes: Ints) -> list[int]:
 
     Sets of rows are the bits of an integer, row r the bit of value 2^r, so that the lowest bit is the largest row.
     """
-    masks = [[_bits(column == one) for one in np.unique(column)] for column in clusters.T]
+    masks = [[_bits(column == cluster) for cluster in np.unique(column)] for column in clusters.T]
     weight: list[int] = sizes.tolist()
-    apart: dict[int, int] = {}
-    best: list[int] = []
-    most = 0
+    compatible: dict[int, int] = {}
+    largest_packing: list[int] = []
+    largest_size = 0
     stack: list[tuple[list[int], int, int]] = [([], 0, (1 << len(weight)) - 1)]
     while stack:
-        chosen, total, free = stack.pop()
-        if total > most:
-            best, most = chosen, total
-        if not free or not _promising(free, most - total, masks, weight):
+        packing, total, free = stack.pop()
+        if total > largest_size:
+            largest_packing, largest_size = packing, total
+        if not free or not _promising(free, largest_size - total, masks, weight):
             continue
         first = _lowest(free)
-        if first not in apart:
-            apart[first] = _bits((clusters != clusters[first]).all(axis=1))
-        stack.append((chosen, total, free ^ (1 << first)))
-        stack.append(([*chosen, first], total + weight[first], free & apart[first]))
-    return best
+        if first not in compatible:
+            compatible[first] = _bits((clusters != clusters[first]).all(axis=1))
+        stack.append((packing, total, free ^ (1 << first)))
+        stack.append(([*packing, first], total + weight[first], free & compatible[first]))
+    return largest_packing
 
 
-def _promising(free: int, lacking: int, masks: list[list[int]], weight: list[int]) -> bool:
-    """Tells whether a packing of these rows may hold more than `lacking` items: in every clustering the largest free
+def _promising(free: int, needed: int, masks: list[list[int]], weight: list[int]) -> bool:
+    """Tells whether a packing of these rows may hold more than `needed` items: in every clustering the largest free
     rows of its clusters, one per cluster, must add up to more."""
     for of_clusters in masks:
-        most = 0
+        bound = 0
         for mask in of_clusters:
-            if held := free & mask:
-                most += weight[_lowest(held)]
-                if most > lacking:
+            if free_rows := free & mask:
+                bound += weight[_lowest(free_rows)]
+                if bound > needed:
                     break
         else:
             return False
@@ -185,5 +185,5 @@ def _bits(rows: NDArray[np.bool_]) -> int:
     return int.from_bytes(np.packbits(rows, bitorder="little").tobytes(), "little")
 
 
-def _lowest(bits: int) -> int:
-    return (bits & -bits).bit_length() - 1
+def _lowest(mask: int) -> int:
+    return (mask & -mask).bit_length() - 1

@@ -133,17 +133,17 @@ def _effective(sums: Floats, n: Floats, noise: Floats, between: Floats, z: Float
     """`sums`, `n` (cells, captions): of a number for each image, and how many images. `noise` (cells,): variance of
     that number. `between` (shapes, cells, scales): variances of the captions' means that are considered."""
     images = n.sum(axis=1)
-    several = (n > 0).sum(axis=1) >= 2
-    if not several.any():
+    has_captions = (n > 0).sum(axis=1) >= 2
+    if not has_captions.any():
         return EffectiveImages(images, np.full(len(n), np.nan))
     between = np.minimum(between, noise[:, None])
-    posterior = _posterior(sums[several], n[several], noise[several], between[:, several])
-    seen = np.maximum(images, 1.0)
-    parts = (n**2).sum(axis=1) / seen**2
-    variances = noise[:, None] / seen[:, None] + between * (parts - 1 / seen)[:, None]
+    posterior = _posterior(sums[has_captions], n[has_captions], noise[has_captions], between[:, has_captions])
+    counts = np.maximum(images, 1.0)
+    parts = (n**2).sum(axis=1) / counts**2
+    variances = noise[:, None] / counts[:, None] + between * (parts - 1 / counts)[:, None]
     mean = np.einsum("as,ajs->j", posterior, variances)
-    doubt = np.einsum("as,ajs->j", posterior, (variances - mean[:, None]) ** 2)
-    degrees = np.maximum(2 * mean**2 / np.maximum(doubt, 1e-12 * mean**2), LEAST_DEGREES_OF_CAPTIONS)
+    uncertainty = np.einsum("as,ajs->j", posterior, (variances - mean[:, None]) ** 2)
+    degrees = np.maximum(2 * mean**2 / np.maximum(uncertainty, 1e-12 * mean**2), LEAST_DEGREES_OF_CAPTIONS)
     student = stdtrit(np.minimum(degrees, 1e6), ndtr(z))
     effective = np.where(images > 0, np.minimum(noise / (mean * (student / z) ** 2), images), 0.0)
     return EffectiveImages(effective, np.sqrt(np.einsum("as,ajs->j", posterior, between)))
@@ -151,12 +151,14 @@ def _effective(sums: Floats, n: Floats, noise: Floats, between: Floats, z: Float
 
 def _spread(accuracy: Floats, scale: Floats, shape: int) -> Floats:
     """Standard deviation of caption accuracies in a cell, for a scale of effects; arrays that broadcast."""
-    room = np.minimum(accuracy, 1 - accuracy)
+    headroom = np.minimum(accuracy, 1 - accuracy)
     if shape:
         # As large as the scale at an accuracy of .8.
         result: Floats = scale * np.sqrt(accuracy * (1 - accuracy)) / AT_USUAL
         return result
-    share = np.divide(room, scale, out=np.full(np.broadcast_shapes(room.shape, scale.shape), np.inf), where=scale > 0)
+    share = np.divide(
+        headroom, scale, out=np.full(np.broadcast_shapes(headroom.shape, scale.shape), np.inf), where=scale > 0
+    )
     cut: Floats = scale * np.interp(share, _ROOM, _LEFT)
     return cut
 
@@ -171,9 +173,9 @@ def _posterior(sums: Floats, n: Floats, noise: Floats, between: Floats) -> Float
     free = (n > 0).sum(axis=1) - 1.0
     mean = (sums.sum(axis=1) / images)[:, None]
     square = (n * (np.divide(sums, n, out=np.zeros(n.shape), where=n > 0) - mean) ** 2).sum(axis=1) / free
-    each = (images - (n**2).sum(axis=1) / images) / free
-    expected = noise[:, None] + np.maximum(each - 1, 0.0)[:, None] * between
-    scarce = 2 / (2 + 1 / (each * noise))
+    size = (images - (n**2).sum(axis=1) / images) / free
+    expected = noise[:, None] + np.maximum(size - 1, 0.0)[:, None] * between
+    scarce = 2 / (2 + 1 / (size * noise))
     logs = -0.5 * ((free * scarce)[:, None] * (np.log(expected) + square[:, None] / expected)).sum(axis=1)
     logs -= (TAILS + 1) / 2 * np.log1p((SCALES / USUAL) ** 2 / TAILS)
     weights = np.exp(logs - logs.max())
@@ -219,24 +221,28 @@ def cluster_design(sums: ArrayLike, images: ArrayLike, variance: ArrayLike, weig
             f"need sums and images (..., cells, clusters), variance (..., cells) and weights (..., sums, cells); "
             f"got {y.shape}, {n.shape}, {v.shape} and {w.shape}"
         )
-    whole = n.sum(axis=-1)
-    per_image = np.divide(1.0, whole, out=np.zeros(whole.shape), where=whole > 0)
-    left = 1 - n * per_image[..., None]  # share of the cell's images in other clusters
-    single = (left < 1e-12).any(axis=-1)
-    correction = np.divide(1.0, np.sqrt(left), out=np.zeros(n.shape), where=left >= 1e-12) * per_image[..., None]
+    images_of_cell = n.sum(axis=-1)
+    per_image = np.divide(1.0, images_of_cell, out=np.zeros(images_of_cell.shape), where=images_of_cell > 0)
+    other_share = 1 - n * per_image[..., None]  # share of the cell's images in other clusters
+    single = (other_share < 1e-12).any(axis=-1)
+    correction = (
+        np.divide(1.0, np.sqrt(other_share), out=np.zeros(n.shape), where=other_share >= 1e-12) * per_image[..., None]
+    )
     residual = (y - n * (y.sum(axis=-1) * per_image)[..., None]) * correction
     robust = ((w @ residual) ** 2).sum(axis=-1)
     independent = (w**2 * (v * per_image)[..., None, :]).sum(axis=-1)
     degrees = _degrees(w, n, v[..., None] * correction**2, per_image)
     factor = np.divide(robust, independent, out=np.ones(robust.shape), where=independent > 0)
     unknown = ((w != 0) & single[..., None, :]).any(axis=-1)
-    factor = np.where(unknown, whole.max(axis=-1, keepdims=True, initial=1.0), np.maximum(factor, LEAST_FACTOR))
+    factor = np.where(
+        unknown, images_of_cell.max(axis=-1, keepdims=True, initial=1.0), np.maximum(factor, LEAST_FACTOR)
+    )
     missing = np.isnan(w).any(axis=-1)
     degrees = np.where(unknown, LEAST_DEGREES, np.maximum(degrees, LEAST_DEGREES))
     return Design(np.where(missing, np.nan, factor), np.where(missing, np.nan, degrees))
 
 
-def with_other_variance(design: Design, independent: ArrayLike, whole: ArrayLike) -> Design:
+def with_other_variance(design: Design, independent: ArrayLike, total_variance: ArrayLike) -> Design:
     """Returns the design of sums whose variance has parts beside that of images, such as that between captions.
 
     factor = (V + W - U) / W,   degrees = degrees of V * ((V + W - U) / V)^2,   V = design.factor * U
@@ -249,7 +255,7 @@ def with_other_variance(design: Design, independent: ArrayLike, whole: ArrayLike
     Args: independent, whole: U and W, float64 of the design's shape, U <= W.
     Returns: `Design` relative to W: for counts that are effective in W. The same design where U = W.
     """
-    u, w = np.asarray(independent, np.float64), np.asarray(whole, np.float64)
+    u, w = np.asarray(independent, np.float64), np.asarray(total_variance, np.float64)
     share = np.divide(u, w, out=np.ones(np.broadcast_shapes(u.shape, w.shape)), where=w > 0)
     factor = design.factor * share + (1 - share)
     return Design(factor, design.degrees * (factor / (design.factor * share)) ** 2)
@@ -257,13 +263,15 @@ def with_other_variance(design: Design, independent: ArrayLike, whole: ArrayLike
 
 def _degrees(w: Floats, n: Floats, square: Floats, per_image: Floats) -> Floats:
     """Computes tr(M)^2 / tr(M^2) for M = diag(D) - B'B, which is not formed: it has a row and column per cluster."""
-    own = w**2 @ (square * n)  # D, (..., sums, clusters)
+    diagonal = w**2 @ (square * n)  # D, (..., sums, clusters)
     # B_jkg, up to the weight of its cell: sqrt(square) * n_g / sqrt(n).
-    shared = np.sqrt(square * per_image[..., None]) * n
-    of_shared = w**2 @ shared**2  # the sum over cells of B^2
-    inner = np.einsum("...kg,...lg->...kl", shared, shared)
-    trace = (own - of_shared).sum(axis=-1)
-    squares = (own**2 - 2 * own * of_shared).sum(axis=-1) + np.einsum("...jk,...kl,...jl->...j", w**2, inner**2, w**2)
+    loadings = np.sqrt(square * per_image[..., None]) * n
+    of_loadings = w**2 @ loadings**2  # the sum over cells of B^2
+    inner = np.einsum("...kg,...lg->...kl", loadings, loadings)
+    trace = (diagonal - of_loadings).sum(axis=-1)
+    squares = (diagonal**2 - 2 * diagonal * of_loadings).sum(axis=-1) + np.einsum(
+        "...jk,...kl,...jl->...j", w**2, inner**2, w**2
+    )
     result: Floats = np.divide(trace**2, squares, out=np.full(trace.shape, LEAST_DEGREES), where=squares > 0)
     return result
 
@@ -289,40 +297,47 @@ def cluster_correlation(cell: ArrayLike, right: ArrayLike, images: ArrayLike) ->
     has two clusters, one of them of two images, and both right and wrong answers.
     Raises: ValueError where shapes differ or are not one-dimensional, or a part has no image.
     """
-    at, y, n = np.asarray(cell, np.int64), np.asarray(right, np.float64), np.asarray(images, np.float64)
-    if not at.shape == y.shape == n.shape or y.ndim != 1 or (n < 1).any():
+    cells, y, n = np.asarray(cell, np.int64), np.asarray(right, np.float64), np.asarray(images, np.float64)
+    if not cells.shape == y.shape == n.shape or y.ndim != 1 or (n < 1).any():
         raise ValueError(
-            f"cell, right and images need one shape (parts,) and images of 1 or more, got {at.shape}, {y.shape} and "
+            f"cell, right and images need one shape (parts,) and images of 1 or more, got {cells.shape}, {y.shape} and "
             f"{n.shape}"
         )
-    parts = np.bincount(at, np.ones(len(at))), np.bincount(at, n), np.bincount(at, y), np.bincount(at, 1 / n)
-    sums = np.stack([*parts, np.bincount(at, y**2 / n), np.bincount(at, n**2)])
-    clusters, whole, total = sums[:3]
-    tells = (clusters > 1) & (whole > clusters) & (whole > 3) & (total > 0) & (total < whole)
-    if not tells.any():
+    parts = (
+        np.bincount(cells, np.ones(len(cells))),
+        np.bincount(cells, n),
+        np.bincount(cells, y),
+        np.bincount(cells, 1 / n),
+    )
+    sums = np.stack([*parts, np.bincount(cells, y**2 / n), np.bincount(cells, n**2)])
+    clusters, sizes_of_cell, total = sums[:3]
+    usable = (clusters > 1) & (sizes_of_cell > clusters) & (sizes_of_cell > 3) & (total > 0) & (total < sizes_of_cell)
+    if not usable.any():
         return float("nan"), 1.0
-    clusters, whole, total, inverse, squares, sizes = sums[:, tells]
+    clusters, sizes_of_cell, total, inverse, squares, sizes = sums[:, usable]
     degrees = clusters - 1
-    between = squares - total**2 / whole
-    within = (total - squares) / (whole - clusters) * degrees  # right answers are 0 or 1: each is its square
-    size = (whole - sizes / whole) / degrees
-    rho = float((between - within).sum() / (between + (size - 1) * within).sum())
-    scale = total * (whole - total) / whole**2
-    mean = float((scale * whole / (whole - 1) * degrees).sum())
-    variance = float((scale**2 * _chi_squared_variance(clusters, whole, total, inverse)).sum())
+    between_squares = squares - total**2 / sizes_of_cell
+    mean_square = (
+        (total - squares) / (sizes_of_cell - clusters) * degrees
+    )  # right answers are 0 or 1: each is its square
+    size = (sizes_of_cell - sizes / sizes_of_cell) / degrees
+    rho = float((between_squares - mean_square).sum() / (between_squares + (size - 1) * mean_square).sum())
+    scale = total * (sizes_of_cell - total) / sizes_of_cell**2
+    mean = float((scale * sizes_of_cell / (sizes_of_cell - 1) * degrees).sum())
+    variance = float((scale**2 * _chi_squared_variance(clusters, sizes_of_cell, total, inverse)).sum())
     if variance <= 1e-12 * mean**2:
         return rho, 1.0  # wherever the right answers fall, the sum is the same
-    return rho, float(gammaincc(mean**2 / variance, between.sum() * mean / variance))
+    return rho, float(gammaincc(mean**2 / variance, between_squares.sum() * mean / variance))
 
 
-def _chi_squared_variance(clusters: Floats, whole: Floats, total: Floats, inverse: Floats) -> Floats:
+def _chi_squared_variance(clusters: Floats, n: Floats, total: Floats, inverse: Floats) -> Floats:
     """Returns the variance of the chi-squared statistic of each table of right and wrong answers by cluster, given its
-    margins: `total` right ones of `whole`, at least 4, in `clusters` whose inverse sizes sum to `inverse`."""
-    of_answers = 1 / total + 1 / (whole - total)
-    v_clusters, v_answers = ((k - 1) * (whole - k) / (whole - 1) for k in (clusters, 2))
-    w_clusters, w_answers = ((whole * a - k**2) / (whole - 2) for k, a in ((clusters, inverse), (2, of_answers)))
-    first = 2 * whole / (whole - 3) * (v_clusters - w_clusters) * (v_answers - w_answers)
-    variance: Floats = first + whole**2 / (whole - 1) * w_clusters * w_answers
+    margins: `total` right ones of `n`, at least 4, in `clusters` whose inverse sizes sum to `inverse`."""
+    of_answers = 1 / total + 1 / (n - total)
+    v_clusters, v_answers = ((k - 1) * (n - k) / (n - 1) for k in (clusters, 2))
+    w_clusters, w_answers = ((n * a - k**2) / (n - 2) for k, a in ((clusters, inverse), (2, of_answers)))
+    first = 2 * n / (n - 3) * (v_clusters - w_clusters) * (v_answers - w_answers)
+    variance: Floats = first + n**2 / (n - 1) * w_clusters * w_answers
     return variance
 
 
@@ -408,9 +423,9 @@ def clustered_rates(sides: ClusteredSides, confidence: float = 0.95, known: Corr
     )
     sizes = np.divide((sides.images**2).sum(axis=-1), n, out=np.ones(n.shape), where=n > 0)
     expected = (1 + (sizes - 1) * max(known.value, 0.0))[..., None]
-    more = np.where(design.degrees > LEAST_DEGREES, known.degrees, 0.0)
-    degrees = design.degrees + more
-    design = Design((design.degrees * design.factor + more * expected) / degrees, degrees)
+    extra_degrees = np.where(design.degrees > LEAST_DEGREES, known.degrees, 0.0)
+    degrees = design.degrees + extra_degrees
+    design = Design((design.degrees * design.factor + extra_degrees * expected) / degrees, degrees)
     low, high = contrast_interval(f[..., None, None], n[..., None, None], weights, confidence, design)
     low, high = np.clip(np.nan_to_num(low[..., 0], nan=0.0), 0, 1), np.clip(np.nan_to_num(high[..., 0], nan=1.0), 0, 1)
     return RateEstimate(rates, low, high)
@@ -430,8 +445,8 @@ def clustered_rate_ratios(
     Raises: ValueError for the confidence.
     """
     rates = clustered_rates(sides, confidence, known)
-    own, others = (RateEstimate(*(values[..., side] for values in rates)) for side in (OWN, OTHERS))
-    return ratios_of(own, others)
+    rates_of_side, baseline_rates = (RateEstimate(*(values[..., side] for values in rates)) for side in (OWN, OTHERS))
+    return ratios_of(rates_of_side, baseline_rates)
 
 
 def clustered_more_p_values(sides: ClusteredSides) -> Floats:

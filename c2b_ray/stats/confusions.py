@@ -1,5 +1,5 @@
-"""What a table of true classes and answers says: precision, recall and F1, whether a confidence is one, curves of
-two classes, and whether the wrong answers are the classes that another column of the images names.
+"""What a table of true classes and answers says: precision, recall and F1, calibration, curves of two
+classes, and whether the wrong answers are the classes that another column of the images names.
 """
 
 from __future__ import annotations
@@ -34,12 +34,16 @@ def precision_recall_f1(counts: ArrayLike) -> PerClass:
     if table.ndim != 2 or table.shape[1] < table.shape[0] or (table < 0).any():
         raise ValueError(f"counts: {table.shape}, expected (classes, answers) with answers ≥ classes, none negative")
     right = np.diagonal(table)
-    answered, present = table[:, : len(table)].sum(axis=0), table.sum(axis=1)
-    return PerClass(_ratio(right, answered), _ratio(right, present), _ratio(2 * right, answered + present))
+    answers_of_class, images_of_class = table[:, : len(table)].sum(axis=0), table.sum(axis=1)
+    return PerClass(
+        _ratio(right, answers_of_class),
+        _ratio(right, images_of_class),
+        _ratio(2 * right, answers_of_class + images_of_class),
+    )
 
 
-def _ratio(part: Floats, whole: Floats) -> Floats:
-    ratio: Floats = np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0)
+def _ratio(part: Floats, total: Floats) -> Floats:
+    ratio: Floats = np.divide(part, total, out=np.full(part.shape, np.nan), where=total > 0)
     return ratio
 
 
@@ -60,18 +64,18 @@ def reliability(confidence: ArrayLike, right: ArrayLike, bins: int = 10) -> Reli
     confidence_b| (Guo et al. 2017, eq. 3); 0: each bin is as often right as it is sure. It is biased upwards where bins
     hold few answers. ValueError for other shapes, or a confidence outside [0, 1].
     """
-    sure, truth = np.asarray(confidence, np.float64), np.asarray(right, bool)
-    if sure.shape != truth.shape or sure.ndim != 1:
-        raise ValueError(f"confidence {sure.shape}, right {truth.shape}: expected two arrays of one length")
-    if not ((sure >= 0) & (sure <= 1)).all():
+    confidences, truth = np.asarray(confidence, np.float64), np.asarray(right, bool)
+    if confidences.shape != truth.shape or confidences.ndim != 1:
+        raise ValueError(f"confidence {confidences.shape}, right {truth.shape}: expected two arrays of one length")
+    if not ((confidences >= 0) & (confidences <= 1)).all():
         raise ValueError("confidence: expected numbers from 0 to 1")
-    number = np.clip(np.ceil(sure * bins).astype(np.int64) - 1, 0, bins - 1)
+    number = np.clip(np.ceil(confidences * bins).astype(np.int64) - 1, 0, bins - 1)
     count = np.bincount(number, minlength=bins)
-    held = count > 0
-    mean = np.bincount(number, sure, bins)[held] / count[held]
-    share = np.bincount(number, truth, bins)[held] / count[held]
-    error = float(np.average(np.abs(share - mean), weights=count[held])) if len(sure) else float("nan")
-    return Reliability(mean, share, count[held], error)
+    nonempty = count > 0
+    mean = np.bincount(number, confidences, bins)[nonempty] / count[nonempty]
+    share = np.bincount(number, truth, bins)[nonempty] / count[nonempty]
+    error = float(np.average(np.abs(share - mean), weights=count[nonempty])) if len(confidences) else float("nan")
+    return Reliability(mean, share, count[nonempty], error)
 
 
 class Curves(NamedTuple):
@@ -131,27 +135,31 @@ def wrong_answers_named(truth: ArrayLike, value: ArrayLike, answer: ArrayLike, s
     fewer where there are many answers. The images have to be independent: copies of one scene make p too small.
     No wrong answer gives 0 of 0 and p = 1. ValueError where lengths differ.
     """
-    of_class, named, taken = (np.asarray(column, np.int64) for column in (truth, value, answer))
-    if not of_class.shape == named.shape == taken.shape or of_class.ndim != 1:
+    true_class, named_class, answered_class = (np.asarray(column, np.int64) for column in (truth, value, answer))
+    if not true_class.shape == named_class.shape == answered_class.shape or true_class.ndim != 1:
         raise ValueError("truth, value, answer: expected three arrays of one length")
-    counted = (named >= 0) & (named != of_class) & (taken != of_class)
-    of_class, named, taken = of_class[counted], named[counted], taken[counted]
-    observed, expected = int(np.sum(named == taken)), 0.0
-    if not len(of_class):
+    is_counted = (named_class >= 0) & (named_class != true_class) & (answered_class != true_class)
+    true_class, named_class, answered_class = (
+        true_class[is_counted],
+        named_class[is_counted],
+        answered_class[is_counted],
+    )
+    observed, expected = int(np.sum(named_class == answered_class)), 0.0
+    if not len(true_class):
         return NamedAnswers(0, 0, 0.0, 1.0)
-    order = np.argsort(of_class, kind="stable")
-    of_class, named, taken = of_class[order], named[order], taken[order]
-    for start, stop in _runs(of_class):
-        values, counts = np.unique(named[start:stop], return_counts=True)
-        answers, times = np.unique(taken[start:stop], return_counts=True)
-        _, at, there = np.intersect1d(values, answers, return_indices=True)
-        expected += float(counts[at] @ times[there]) / (stop - start)
-    resamples = int(min(MOST_RESAMPLES, max(199, _WORK // len(of_class))))
-    random, reached = np.random.default_rng(seed), 0
+    order = np.argsort(true_class, kind="stable")
+    true_class, named_class, answered_class = true_class[order], named_class[order], answered_class[order]
+    for start, stop in _runs(true_class):
+        values, counts = np.unique(named_class[start:stop], return_counts=True)
+        answers, times = np.unique(answered_class[start:stop], return_counts=True)
+        _, value_rows, answer_rows = np.intersect1d(values, answers, return_indices=True)
+        expected += float(counts[value_rows] @ times[answer_rows]) / (stop - start)
+    resamples = int(min(MOST_RESAMPLES, max(199, _WORK // len(true_class))))
+    random, at_least_observed = np.random.default_rng(seed), 0
     for _ in range(resamples):
-        shuffled = named[np.lexsort((random.random(len(of_class)), of_class))]
-        reached += int(np.sum(shuffled == taken)) >= observed
-    return NamedAnswers(observed, len(of_class), expected, (1 + reached) / (1 + resamples))
+        shuffled = named_class[np.lexsort((random.random(len(true_class)), true_class))]
+        at_least_observed += int(np.sum(shuffled == answered_class)) >= observed
+    return NamedAnswers(observed, len(true_class), expected, (1 + at_least_observed) / (1 + resamples))
 
 
 def _runs(numbers: Ints) -> list[tuple[int, int]]:

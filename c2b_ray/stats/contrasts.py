@@ -81,9 +81,9 @@ def contrast_counts(
     factor = np.ones(w.shape[:-1])
     if covariance is not None:
         signed, v = np.nan_to_num(w), np.nan_to_num(np.asarray(covariance, np.float64))
-        whole = np.einsum("...jk,...kl,...jl->...j", signed, v, signed)
-        apart = (signed**2 * np.diagonal(v, axis1=-2, axis2=-1)[..., None, :]).sum(axis=-1)
-        factor = np.maximum(np.divide(whole, apart, out=factor, where=apart > 0), 1.0)
+        variance = np.einsum("...jk,...kl,...jl->...j", signed, v, signed)
+        independent = (signed**2 * np.diagonal(v, axis1=-2, axis2=-1)[..., None, :]).sum(axis=-1)
+        factor = np.maximum(np.divide(variance, independent, out=factor, where=independent > 0), 1.0)
     total = images / factor[..., None]
     return np.nan_to_num(np.asarray(accuracy, np.float64))[..., None, :] * total, total, w
 
@@ -100,9 +100,9 @@ def contrast_reach(weights: ArrayLike, below: ArrayLike, above: ArrayLike) -> tu
     Returns: (below, above), float64 (..., sums), 0 or more.
     """
     w = np.nan_to_num(np.asarray(weights, np.float64))
-    down, up = (np.asarray(side, np.float64)[..., None, :] for side in (below, above))
+    lower, upper = (np.asarray(side, np.float64)[..., None, :] for side in (below, above))
     positive = w > 0
-    ends = np.where(positive, down, up), np.where(positive, up, down)
+    ends = np.where(positive, lower, upper), np.where(positive, upper, lower)
     reach_below, reach_above = (np.sqrt(((w * end) ** 2).sum(axis=-1)) for end in ends)
     return reach_below, reach_above
 
@@ -130,15 +130,15 @@ def _p_values(correct: Floats, total: Floats, weights: Floats, degrees: Floats, 
     c, n, w, df, shape = _rows(correct, total, weights, degrees)
     observed = _sums(c, n, w)
     p = np.where(np.isnan(observed), np.nan, 1.0)
-    beyond = np.abs(observed) > tau
-    c, n, df = c[beyond], n[beyond], df[beyond]
-    w = w[beyond] * np.sign(observed[beyond])[:, None]
+    exceeds = np.abs(observed) > tau
+    c, n, df = c[exceeds], n[exceeds], df[exceeds]
+    w = w[exceeds] * np.sign(observed[exceeds])[:, None]
     if tau:
-        c, n, w, ends = *(np.concatenate((one, one)) for one in (c, n, w)), np.repeat([tau, -tau], len(w))
+        c, n, w, ends = *(np.concatenate((part, part)) for part in (c, n, w)), np.repeat([tau, -tau], len(w))
         tails = _tail(_deviate(c, n, w, ends), np.tile(df, 2)).reshape(2, -1).sum(axis=0)
     else:
         tails = 2 * _tail(_deviate(c, n, w, np.zeros(len(w))), df)
-    p[beyond] = np.minimum(tails, 1.0)
+    p[exceeds] = np.minimum(tails, 1.0)
     return p.reshape(shape)
 
 
@@ -162,11 +162,11 @@ def _none_p_values(correct: Floats, total: Floats, weights: Floats, degrees: Flo
     c, n, w, df, shape = _rows(correct, total, weights, degrees)
     observed = _sums(c, n, w)
     p = np.where(np.isnan(observed), np.nan, 1.0)
-    within = np.abs(observed) < tau
-    c, n, w, df = c[within], n[within], w[within], df[within]
+    is_within = np.abs(observed) < tau
+    c, n, w, df = c[is_within], n[is_within], w[is_within], df[is_within]
     end = np.full(2 * len(w), -tau)
-    both = _deviate(np.concatenate((c, c)), np.concatenate((n, n)), np.concatenate((w, -w)), end)
-    p[within] = _tail(both.reshape(2, -1).min(axis=0), df)
+    deviates = _deviate(np.concatenate((c, c)), np.concatenate((n, n)), np.concatenate((w, -w)), end)
+    p[is_within] = _tail(deviates.reshape(2, -1).min(axis=0), df)
     return p.reshape(shape)
 
 
@@ -189,15 +189,15 @@ def contrast_interval(
     Raises: ValueError for the confidence.
     """
     # Limits as (-low, high), so that the farther one is the larger one, as with p-values.
-    reach = _surest(partial(_limits, z=deviations(confidence)), (correct, total, weights), design)
-    return -reach[..., 0], reach[..., 1]
+    limits = _surest(partial(_limits, z=deviations(confidence)), (correct, total, weights), design)
+    return -limits[..., 0], limits[..., 1]
 
 
 def _limits(correct: Floats, total: Floats, weights: Floats, degrees: Floats, z: float) -> Floats:
     c, n, w, df, shape = _rows(correct, total, weights, degrees)
-    reach = np.tile(np.where(df < NORMAL, np.minimum(stdtrit(df, ndtr(z)), MOST_DEVIATIONS), z), 2)
+    deviates = np.tile(np.where(df < NORMAL, np.minimum(stdtrit(df, ndtr(z)), MOST_DEVIATIONS), z), 2)
     # Both ends in one go: of few sums, each step of the search costs what NumPy takes to be called.
-    low, high = np.split(_limit(np.concatenate((c, c)), np.concatenate((n, n)), np.concatenate((w, -w)), reach), 2)
+    low, high = np.split(_limit(np.concatenate((c, c)), np.concatenate((n, n)), np.concatenate((w, -w)), deviates), 2)
     return np.stack((-low.reshape(shape), -high.reshape(shape)), axis=-1)
 
 
@@ -235,63 +235,63 @@ def _sums(c: Floats, n: Floats, w: Floats) -> Floats:
 def _limit(c: Floats, n: Floats, w: Floats, z: Floats) -> Floats:
     """Finds the lower limit: the sum phi0 at which P(T >= t | phi0) = Phi(-z), for the z of each row."""
     limits = _sums(c, n, w)
-    known = np.flatnonzero(~np.isnan(limits))
-    c, n, w, inside, z = c[known], n[known], w[known], limits[known], z[known]
-    least = np.minimum(w, 0.0).sum(axis=-1)
+    indices = np.flatnonzero(~np.isnan(limits))
+    c, n, w, inside, z = c[indices], n[indices], w[indices], limits[indices], z[indices]
+    lowest = np.minimum(w, 0.0).sum(axis=-1)
     smooth = (c + 1) / (n + 2)
     error = np.sqrt((w**2 * smooth * (1 - smooth) / np.maximum(n, PRECISION) * (w != 0)).sum(axis=-1))
     # The usual limit first: most lie next to it.
-    outside = np.maximum(inside - z * error, (inside + least) / 2)
+    outside = np.maximum(inside - z * error, (inside + lowest) / 2)
     value_in, value_out = -z, _deviate(c, n, w, outside) - z
-    near = value_out < 0
-    inside, value_in = np.where(near, outside, inside), np.where(near, value_out, value_in)
-    outside = np.where(near, least, outside)
-    value_out[near] = _deviate(c[near], n[near], w[near], least[near]) - z[near]
+    is_near = value_out < 0
+    inside, value_in = np.where(is_near, outside, inside), np.where(is_near, value_out, value_in)
+    outside = np.where(is_near, lowest, outside)
+    value_out[is_near] = _deviate(c[is_near], n[is_near], w[is_near], lowest[is_near]) - z[is_near]
 
-    def excess(at: Floats, rows: Ints) -> Floats:
-        return _deviate(c[rows], n[rows], w[rows], at) - z[rows]
+    def excess(phi0: Floats, rows: Ints) -> Floats:
+        return _deviate(c[rows], n[rows], w[rows], phi0) - z[rows]
 
     crossed = crossing(excess, (inside, outside), (value_in, value_out))
-    limits[known] = np.minimum(crossed, limits[known])
+    limits[indices] = np.minimum(crossed, limits[indices])
     return limits
 
 
 def _deviate(c: Floats, n: Floats, w: Floats, phi0: Floats) -> Floats:
     """Computes, for every row, r with P(T >= t | phi0) = Phi(-r)."""
     low, high = np.minimum(w, 0.0).sum(axis=-1), np.maximum(w, 0.0).sum(axis=-1)
-    room = EDGE * (high - low)
-    p = _constrained(c + PSEUDO, n + 2 * PSEUDO, w, np.clip(phi0, low + room, high - room))
+    margin = EDGE * (high - low)
+    p = _constrained(c + PSEUDO, n + 2 * PSEUDO, w, np.clip(phi0, low + margin, high - margin))
     step = w / np.maximum(n, PRECISION) * (n > 0)
-    t = np.clip(_sums(c, n, w) - _shift(p, n, step), low + room, high - room)
+    t = np.clip(_sums(c, n, w) - _shift(p, n, step), low + margin, high - margin)
     s = _tilt(p, n, w, step, t)
-    moved = s[:, None] * step
-    tilted = expit(logit(p) + moved)
+    shift = s[:, None] * step
+    tilted = expit(logit(p) + shift)
     scatter = n * tilted * (1 - tilted)
     variance = (step**2 * scatter).sum(axis=-1)
     # log(1 - p + p*e^x): exact where x is small, and without overflow where it is large.
-    small = np.abs(moved) < 1
+    small = np.abs(shift) < 1
     growth = np.where(
-        small, np.log1p(p * np.expm1(np.where(small, moved, 0.0))), np.logaddexp(np.log1p(-p), np.log(p) + moved)
+        small, np.log1p(p * np.expm1(np.where(small, shift, 0.0))), np.logaddexp(np.log1p(-p), np.log(p) + shift)
     )
     d = np.sign(s) * np.sqrt(np.maximum(2 * (s * t - (n * growth).sum(axis=-1)), 0.0))
-    far = np.abs(d) > NEAR
-    ratio = np.divide(s * np.sqrt(variance), d, out=np.ones(d.shape), where=far)
+    is_far = np.abs(d) > NEAR
+    ratio = np.divide(s * np.sqrt(variance), d, out=np.ones(d.shape), where=is_far)
     # As d vanishes, log(u / d) / d tends to a sixth of the skewness.
     cubes = (step**3 * scatter * (1 - 2 * tilted)).sum(axis=-1)
     skewness = np.divide(cubes, variance**1.5, out=np.zeros(d.shape), where=variance > 1e-100)
-    r: Floats = d + np.divide(np.log(np.maximum(ratio, 1e-300)), d, out=skewness / 6, where=far)
+    r: Floats = d + np.divide(np.log(np.maximum(ratio, 1e-300)), d, out=skewness / 6, where=is_far)
     return r
 
 
 def _shift(p: Floats, n: Floats, step: Floats) -> Floats:
     """Computes how far t is moved towards the null to allow for the steps in which the sum moves."""
     variance = step**2 * n * p * (1 - p)
-    whole = variance.sum(axis=-1, keepdims=True)
-    rough = np.exp(-(np.pi**2) * np.divide(whole - variance, step**2, out=np.zeros(n.shape), where=step != 0))
+    total = variance.sum(axis=-1, keepdims=True)
+    rough = np.exp(-(np.pi**2) * np.divide(total - variance, step**2, out=np.zeros(n.shape), where=step != 0))
     coarsest: Floats = (np.abs(step) * rough).max(axis=-1, initial=0.0)
     finest = np.abs(np.where(step == 0, np.inf, step)).min(axis=-1, initial=FARTHEST)
-    common = finest * np.minimum(1.0, STEPS * finest**2 / np.maximum((step**2 * n).sum(axis=-1) / 4, 1e-300))
-    shift: Floats = np.maximum(coarsest, common) / 2
+    capped = finest * np.minimum(1.0, STEPS * finest**2 / np.maximum((step**2 * n).sum(axis=-1) / 4, 1e-300))
+    shift: Floats = np.maximum(coarsest, capped) / 2
     return shift
 
 
@@ -299,8 +299,8 @@ def _constrained(x: Floats, n: Floats, w: Floats, phi0: Floats) -> Floats:
     """Computes the most likely accuracies whose weighted sum is phi0: (x - n*p) / (p * (1 - p)) = L * w, for one L per
     row."""
 
-    def value(at: Floats) -> tuple[Floats, Floats]:
-        p, root = _at_multiplier(x, n, w, at)
+    def value(multiplier: Floats) -> tuple[Floats, Floats]:
+        p, root = _at_multiplier(x, n, w, multiplier)
         return (w * p).sum(axis=-1) - phi0, -(w * w * p * (1 - p) / root).sum(axis=-1)
 
     p, _ = _at_multiplier(x, n, w, falling_root(value, n.max(axis=-1, initial=1.0)))
@@ -320,8 +320,8 @@ def _tilt(p: Floats, n: Floats, w: Floats, step: Floats, t: Floats) -> Floats:
     """Finds s with K'(s) = t."""
     odds = logit(p)
 
-    def value(at: Floats) -> tuple[Floats, Floats]:
-        q = expit(odds + at[:, None] * step)
+    def value(multiplier: Floats) -> tuple[Floats, Floats]:
+        q = expit(odds + multiplier[:, None] * step)
         return t - (w * q).sum(axis=-1), -(step * w * q * (1 - q)).sum(axis=-1)
 
     return falling_root(value, n.max(axis=-1, initial=1.0))

@@ -33,8 +33,8 @@ def quantile_edges(numbers: ArrayLike, shares: Sequence[float]) -> Floats:
 
     Raises ValueError where `shares` are not ascending within (0, 1), or a number is infinite.
     """
-    wanted = np.asarray(shares, np.float64)
-    if not (np.all(np.diff(wanted) > 0) and np.all((wanted > 0) & (wanted < 1))):
+    targets = np.asarray(shares, np.float64)
+    if not (np.all(np.diff(targets) > 0) and np.all((targets > 0) & (targets < 1))):
         raise ValueError(f"shares must ascend within (0, 1), not {list(shares)}")
     x = np.asarray(numbers, np.float64)
     x = x[~np.isnan(x)]
@@ -43,14 +43,14 @@ def quantile_edges(numbers: ArrayLike, shares: Sequence[float]) -> Floats:
     distinct, counts = np.unique(x, return_counts=True)
     if len(distinct) < 2:
         return np.zeros(0)
-    below = np.cumsum(counts)[:-1] / len(x)
-    kept: list[int] = []
-    for share in wanted:
-        at = int(np.argmin(np.abs(below - share)))
-        before = below[kept[-1]] if kept else 0.0
-        if min(below[at] - before, 1 - below[at]) >= LEAST_SHARE - 1e-12:
-            kept.append(at)
-    return np.array([shortest_between(distinct[i], distinct[i + 1]) for i in kept], np.float64)
+    shares_below = np.cumsum(counts)[:-1] / len(x)
+    edge_indices: list[int] = []
+    for share in targets:
+        i_edge = int(np.argmin(np.abs(shares_below - share)))
+        last_share = shares_below[edge_indices[-1]] if edge_indices else 0.0
+        if min(shares_below[i_edge] - last_share, 1 - shares_below[i_edge]) >= LEAST_SHARE - 1e-12:
+            edge_indices.append(i_edge)
+    return np.array([shortest_between(distinct[i], distinct[i + 1]) for i in edge_indices], np.float64)
 
 
 def assigned(numbers: ArrayLike, edges: ArrayLike) -> Ints:
@@ -76,8 +76,8 @@ def shortest_between(low: float, high: float) -> float:
         if first > exact_high:
             continue
         steps = max(Decimal(0), ((middle - first) / unit).to_integral_value())
-        chosen = first + steps * unit
-        chosen = chosen if chosen <= exact_high else first
-        if low < float(chosen) <= high:
-            return float(chosen)
+        candidate = first + steps * unit
+        candidate = candidate if candidate <= exact_high else first
+        if low < float(candidate) <= high:
+            return float(candidate)
     return float(high)

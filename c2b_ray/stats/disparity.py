@@ -43,8 +43,8 @@ def extreme_divergences(rates: Floats, errors: Floats, limit: Floats) -> tuple[F
     if rates.shape[1] == 2:
         return _of_two(rates, errors, limit)
     low, high = (_along(rates, errors, limit, sign) for sign in (-1.0, 1.0))
-    everything = (np.divide(rates, errors, where=errors > 0, out=np.full(rates.shape, np.inf)) ** 2).sum(1) <= limit
-    return np.where(everything, 0.0, low), np.where(everything, np.log(rates.shape[1]), high)
+    contains_zero = (np.divide(rates, errors, where=errors > 0, out=np.full(rates.shape, np.inf)) ** 2).sum(1) <= limit
+    return np.where(contains_zero, 0.0, low), np.where(contains_zero, np.log(rates.shape[1]), high)
 
 
 def _kl(rates: Floats) -> Floats:
@@ -64,8 +64,8 @@ def _of_two(rates: Floats, errors: Floats, limit: Floats) -> tuple[Floats, Float
     ends = np.stack([np.clip(middle - half, 0, np.pi / 2), np.clip(middle + half, 0, np.pi / 2)], axis=1)
     values = _kl(np.stack([np.cos(ends), np.sin(ends)], axis=-1) * scale[:, None, :])
     equal = np.arctan2(1 / scale[:, 1], 1 / scale[:, 0])
-    inside = (ends[:, 0] <= equal) & (equal <= ends[:, 1])
-    return np.where(inside, 0.0, values.min(axis=1)), values.max(axis=1)
+    contains_equal = (ends[:, 0] <= equal) & (equal <= ends[:, 1])
+    return np.where(contains_equal, 0.0, values.min(axis=1)), values.max(axis=1)
 
 
 def _along(rates: Floats, errors: Floats, limit: Floats, sign: float) -> Floats:
@@ -75,19 +75,19 @@ def _along(rates: Floats, errors: Floats, limit: Floats, sign: float) -> Floats:
     z = corners[None] * radius
     step = 1.0
     floor = 1e-12 * np.maximum(rates.max(axis=1), errors.max(axis=1) + 1e-300)[:, None, None]
-    best = _kl(rates)[:, None].repeat(len(corners), axis=1)
+    extreme = _kl(rates)[:, None].repeat(len(corners), axis=1)
     for number in range(STEPS):
-        at = np.maximum(rates[:, None] + z * errors[:, None], floor)
-        value = _kl(at)
-        best = np.fmax(best, value) if sign > 0 else np.fmin(best, value)
-        p = at / at.sum(axis=-1, keepdims=True)
+        point = np.maximum(rates[:, None] + z * errors[:, None], floor)
+        value = _kl(point)
+        extreme = np.fmax(extreme, value) if sign > 0 else np.fmin(extreme, value)
+        p = point / point.sum(axis=-1, keepdims=True)
         logs = np.log(p)
         slope = (logs - (p * logs).sum(axis=-1, keepdims=True)) * errors[:, None] * sign
         size = np.linalg.norm(slope, axis=-1, keepdims=True)
         towards = radius * np.divide(slope, size, out=np.zeros_like(slope), where=size > 0)
         z = (1 - step) * z + step * towards
         step = 1.0 if number < STEPS // 4 else max(2.0 / (number - STEPS // 4 + 2), 0.02)
-    result: Floats = best.max(axis=1) if sign > 0 else best.min(axis=1)
+    result: Floats = extreme.max(axis=1) if sign > 0 else extreme.min(axis=1)
     return result
 
 
@@ -159,8 +159,8 @@ def disparity(scores: Scores, groups: Ints, number: int, chance: Chance) -> Disp
     Returns: `Disparity`. NaN where a group has no score, and where no rate is above 0. 0: all rates equal.
     Raises: ValueError for shapes that differ, a negative total or count, or fewer than two groups.
     """
-    held, codes = _checked(scores, groups, number)
-    x, n = scores.totals[:, held], scores.counts[:, held]
+    grouped, codes = _checked(scores, groups, number)
+    x, n = scores.totals[:, grouped], scores.counts[:, grouped]
     sums = _sums(np.eye(number)[codes].T[None], x, n)[0]
     rates, errors = _rates(sums, _noise(x, n))
     value = np.where((sums[..., 1] > 0).all(axis=0), kl_of_rates(rates.T), np.nan)
@@ -193,8 +193,8 @@ def _checked(scores: Scores, groups: Ints, number: int) -> tuple[Ints, Ints]:
         raise ValueError(f"totals {scores.totals.shape}, counts {scores.counts.shape}, groups {codes.shape}")
     if not (scores.totals >= 0).all() or not (scores.counts >= 0).all():
         raise ValueError("totals and counts must be 0 or more")
-    held = np.flatnonzero(codes >= 0)
-    return held, codes[held]
+    grouped = np.flatnonzero(codes >= 0)
+    return grouped, codes[grouped]
 
 
 def _sums(members: Floats, x: Floats, n: Floats) -> Floats:
@@ -213,8 +213,10 @@ def _noise(x: Floats, n: Floats) -> Floats:
     rate = x.sum(axis=1) / total
     spread = ((x - rate[:, None] * n) ** 2).sum(axis=1) / images
     smooth = (rate * images + 0.5) / (images + 1)
-    alike = (spread < 1e-12) & (rate <= 1)  # shares that are all 0 or all 1: as uncertain as one more image would make
-    floor = np.where(alike, smooth * (1 - smooth) * (total / images) ** 2, 0.0)
+    is_constant = (spread < 1e-12) & (
+        rate <= 1
+    )  # shares that are all 0 or all 1: as uncertain as one more image would make
+    floor = np.where(is_constant, smooth * (1 - smooth) * (total / images) ** 2, 0.0)
     result: Floats = np.maximum(spread, floor)
     return result
 
@@ -243,12 +245,12 @@ def _pooled(sums: Floats) -> Floats:
     """Computes the sum over a of (X_a - m N_a)^2 / (s^2 M_a), from (..., groups, models, 5) to (..., models): m the
     pooled rate, s^2 the mean over all images of their squared distance from it, M_a the sum of n^2; 0 where nothing
     varies."""
-    every = sums.sum(axis=-3, keepdims=True)
-    rate = every[..., 0] / np.maximum(every[..., 1], 1e-300)
-    squares = every[..., 2] - 2 * rate * every[..., 3] + rate**2 * every[..., 4]
+    totals = sums.sum(axis=-3, keepdims=True)
+    rate = totals[..., 0] / np.maximum(totals[..., 1], 1e-300)
+    squares = totals[..., 2] - 2 * rate * totals[..., 3] + rate**2 * totals[..., 4]
     with np.errstate(invalid="ignore", divide="ignore"):
-        apart = (sums[..., 0] - rate * sums[..., 1]) ** 2 / sums[..., 4] * every[..., 4] / np.maximum(squares, 0.0)
-        value: Floats = apart.sum(axis=-2)
+        statistic = (sums[..., 0] - rate * sums[..., 1]) ** 2 / sums[..., 4] * totals[..., 4] / np.maximum(squares, 0.0)
+        value: Floats = statistic.sum(axis=-2)
     return np.where(np.isfinite(value), value, 0.0)
 
 
@@ -259,10 +261,10 @@ def _p_values(welch: tuple[Floats, Floats], pooled: tuple[Floats, Floats], least
     share of orders with exactly these scores in these groups. W divides by the variances of small groups, so that its
     tail is far heavier than its moments tell: three images that all failed had 1e-14 where the exact p is 1e-4.
     """
-    observed, drawn = welch
-    most = (1.0 + (drawn >= observed - 1e-12 * (1 + observed)).sum(axis=0)) / (1.0 + len(drawn))
-    careful = np.minimum(np.maximum(upper_tail(*pooled), least), most)
-    result: Floats = np.maximum(upper_tail(observed, drawn), careful)
+    observed, permuted = welch
+    largest = (1.0 + (permuted >= observed - 1e-12 * (1 + observed)).sum(axis=0)) / (1.0 + len(permuted))
+    careful = np.minimum(np.maximum(upper_tail(*pooled), least), largest)
+    result: Floats = np.maximum(upper_tail(observed, permuted), careful)
     return result
 
 
@@ -296,8 +298,8 @@ def _permuted(codes: Ints, number: int, chance: Chance) -> Iterator[Floats]:
     random = np.random.default_rng(chance.seed)
     size = max(1, CELLS_AT_ONCE // max(len(codes) * number, 1))
     for start in range(0, chance.permutations, size):
-        some = min(size, chance.permutations - start)
-        shuffled = random.permuted(np.tile(codes, (some, 1)), axis=1)
+        count = min(size, chance.permutations - start)
+        shuffled = random.permuted(np.tile(codes, (count, 1)), axis=1)
         yield (shuffled[:, None, :] == np.arange(number)[:, None]).astype(np.float64)
 
 

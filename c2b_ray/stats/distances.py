@@ -73,11 +73,11 @@ def kernel_distance(x: ArrayLike, y: ArrayLike, subsets: int = 100, subset_size:
 
 def _discrepancy(x: Floats, y: Floats) -> float:
     n, d = x.shape
-    within = 0.0
+    total = 0.0
     for rows in (x, y):
         kernel = (rows @ rows.T / d + 1) ** 3
-        within += float(kernel.sum() - np.trace(kernel)) / (n * (n - 1))
-    return within - 2 * float(((x @ y.T / d + 1) ** 3).mean())
+        total += float(kernel.sum() - np.trace(kernel)) / (n * (n - 1))
+    return total - 2 * float(((x @ y.T / d + 1) ** 3).mean())
 
 
 def _moments(mu: ArrayLike, sigma: ArrayLike) -> tuple[Floats, Floats]:
@@ -112,10 +112,10 @@ class Moments:
         part = np.asarray(rows, np.float64)
         mean = part.mean(axis=0)
         centred = part - mean
-        apart = mean - self.mean
+        shift = mean - self.mean
         count = self.count + len(part)
-        self._squares += centred.T @ centred + np.outer(apart, apart) * (self.count * len(part) / count)
-        self.mean = self.mean + apart * (len(part) / count)
+        self._squares += centred.T @ centred + np.outer(shift, shift) * (self.count * len(part) / count)
+        self.mean = self.mean + shift * (len(part) / count)
         self.count = count
 
     @property
@@ -137,10 +137,10 @@ class Sample:
 
     def add(self, rows: NDArray[np.floating], marks: NDArray[np.uint64]) -> None:
         """`rows`: (n, d); `marks`: (n,)."""
-        joined = np.concatenate([self._marks, marks])
-        kept = np.argsort(joined, kind="stable")[: self._most]
-        self._rows = np.concatenate([self._rows, np.asarray(rows, np.float32)])[kept]
-        self._marks = joined[kept]
+        all_marks = np.concatenate([self._marks, marks])
+        order = np.argsort(all_marks, kind="stable")[: self._most]
+        self._rows = np.concatenate([self._rows, np.asarray(rows, np.float32)])[order]
+        self._marks = all_marks[order]
 
     @property
     def rows(self) -> NDArray[np.float32]:

@@ -68,7 +68,7 @@ def error_mixture(
     z = (x - origin) @ projection.T
     floor = LEAST_VARIANCE * z.var(axis=0) + 1e-12
     resp = np.eye(k)[kmeans(z, k, seed)]
-    before = -np.inf
+    previous = -np.inf
     for _ in range(ROUNDS):
         mass = resp.sum(axis=0) + 1e-9
         shares, means = mass / mass.sum(), resp.T @ z / mass[:, None]
@@ -76,16 +76,16 @@ def error_mixture(
         rate = (resp.T @ y + 0.5) / (mass + 1.0)
         joint = _densities(z, shares, means, variances)
         joint = joint + weight * (y[:, None] * np.log(rate) + (1 - y[:, None]) * np.log1p(-rate))
-        whole = logsumexp(joint, axis=1)
-        resp = np.exp(joint - whole[:, None])
-        if abs(float(whole.mean()) - before) < CLOSE:
+        log_total = logsumexp(joint, axis=1)
+        resp = np.exp(joint - log_total[:, None])
+        if abs(float(log_total.mean()) - previous) < CLOSE:
             break
-        before = float(whole.mean())
+        previous = float(log_total.mean())
     return ErrorMixture(origin, projection, shares, means, variances, rate)
 
 
 def _densities(z: Floats, shares: Floats, means: Floats, variances: Floats) -> NDArray[np.float64]:
     """Computes log P(s) + log N(z | s), (items, k)."""
-    apart = z[:, None, :] - means[None]
-    normal = -0.5 * (apart**2 / variances + np.log(2 * np.pi * variances)).sum(axis=2)
+    deviations = z[:, None, :] - means[None]
+    normal = -0.5 * (deviations**2 / variances + np.log(2 * np.pi * variances)).sum(axis=2)
     return np.asarray(np.log(shares) + normal)

@@ -57,13 +57,13 @@ def balanced_accuracy(
     right, total = (np.zeros((g.max() + 1, values)) for _ in range(2))
     np.add.at(right, (g, t), t == a)
     np.add.at(total, (g, t), 1.0)
-    there = total.sum(axis=0) > 0
-    drawn = np.random.default_rng(0).multinomial(len(total), np.full(len(total), 1 / len(total)), size=RESAMPLES)
-    resampled = _mean_recall((drawn @ right).astype(np.float64), (drawn @ total).astype(np.float64))
+    present = total.sum(axis=0) > 0
+    weights = np.random.default_rng(0).multinomial(len(total), np.full(len(total), 1 / len(total)), size=RESAMPLES)
+    resampled = _mean_recall((weights @ right).astype(np.float64), (weights @ total).astype(np.float64))
     tail = (1 - confidence) / 2
     low, high = np.quantile(resampled, [tail, 1 - tail])
     value = float(_mean_recall(right.sum(axis=0), total.sum(axis=0)))
-    return BalancedAccuracy(value, float(min(low, value)), float(max(high, value)), float(1 / there.sum()))
+    return BalancedAccuracy(value, float(min(low, value)), float(max(high, value)), float(1 / present.sum()))
 
 
 def _mean_recall(right: Floats, total: Floats) -> Floats:
@@ -126,8 +126,8 @@ def mean_gain(
     if not freedoms.all():
         return Gain(gain, np.nan, np.nan, np.nan)
     freedom = total**2 / float((v**2 / freedoms).sum()) if total > 0 else float(freedoms.sum())
-    reach = float(stdtrit(freedom, (1 + confidence) / 2)) * np.sqrt(total)
-    return Gain(gain, gain - reach, gain + reach, freedom)
+    margin = float(stdtrit(freedom, (1 + confidence) / 2)) * np.sqrt(total)
+    return Gain(gain, gain - margin, gain + margin, freedom)
 
 
 def _checked(
@@ -146,20 +146,20 @@ def _variances(errors: Floats, steps: Floats, blocks: Ints, clusters: Ints) -> t
     """Returns v_b and m_b - 1 of each block, float64 (blocks,). `blocks`: the block of each cluster."""
     labels, numbers = np.unique(blocks[clusters], return_inverse=True)
     squares = np.bincount(numbers, errors[clusters] ** 2)
-    least = np.zeros(len(labels))
-    np.maximum.at(least, numbers, steps[clusters] ** 2)
+    floor = np.zeros(len(labels))
+    np.maximum.at(floor, numbers, steps[clusters] ** 2)
     count = np.bincount(numbers).astype(np.float64)
-    return count / np.maximum(count - 1, 1) * np.maximum(squares, least), count - 1
+    return count / np.maximum(count - 1, 1) * np.maximum(squares, floor), count - 1
 
 
 def _blocks(groups: Ints, clusters: Ints) -> Ints:
     """Returns for each cluster the lowest number among the clusters connected to it by shared groups."""
     label = np.arange(int(clusters.max()) + 1)
     while True:
-        least = np.full(int(groups.max()) + 1, len(label))
-        np.minimum.at(least, groups, label[clusters])
+        lowest = np.full(int(groups.max()) + 1, len(label))
+        np.minimum.at(lowest, groups, label[clusters])
         lower = label.copy()
-        np.minimum.at(lower, clusters, least[groups])
+        np.minimum.at(lower, clusters, lowest[groups])
         if (lower == label).all():
             return label
         label = lower

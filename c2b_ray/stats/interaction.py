@@ -74,12 +74,12 @@ def crossed(
     if c.ndim != 2 or c.shape != t.shape:
         raise ValueError(f"need two tables of two axes and one shape, got shapes {c.shape} and {t.shape}")
     for index in np.argwhere(~((c >= 0) & (c <= t + 1e-9) & (t < np.inf))):
-        at = tuple(index.tolist())
-        raise ValueError(f"cell {at}: correct={c[at]}, total={t[at]}; need 0 <= correct <= total")
-    left = np.zeros(c.shape, dtype=bool) if aside is None else np.asarray(aside, dtype=bool)
-    if left.shape != c.shape or (covariance is not None and covariance.shape != (c.size, c.size)):
+        i = tuple(index.tolist())
+        raise ValueError(f"cell {i}: correct={c[i]}, total={t[i]}; need 0 <= correct <= total")
+    set_aside = np.zeros(c.shape, dtype=bool) if aside is None else np.asarray(aside, dtype=bool)
+    if set_aside.shape != c.shape or (covariance is not None and covariance.shape != (c.size, c.size)):
         raise ValueError(f"aside must have shape {c.shape}, the covariance {(c.size, c.size)}")
-    return CrossedCells(np.minimum(c, t), t, left, covariance)
+    return CrossedCells(np.minimum(c, t), t, set_aside, covariance)
 
 
 def expected_accuracies(table: CrossedCells) -> Floats:
@@ -131,9 +131,11 @@ def interaction_interval(table: CrossedCells, confidence: float = 0.95) -> tuple
     counts = _counts(table)
     limits = contrast_interval(*counts, confidence)
     limits_of_cells = contrast_interval(*_counts_of_cells(table), confidence)
-    known = ~np.isnan(limits[0]) & (table.total.ravel() > 0)
+    is_defined = ~np.isnan(limits[0]) & (table.total.ravel() > 0)
     low, high = (
-        np.where(known, np.median(np.stack([of_sum, of_cell - 1, of_cell]), axis=0), np.nan).reshape(table.total.shape)
+        np.where(is_defined, np.median(np.stack([of_sum, of_cell - 1, of_cell]), axis=0), np.nan).reshape(
+            table.total.shape
+        )
         for of_sum, of_cell in zip(limits, limits_of_cells, strict=True)
     )
     score = interactions(table)
@@ -156,8 +158,8 @@ def interaction_p_values(table: CrossedCells, tau: float = 0.0) -> Floats:
     p = contrast_p_values(correct, total, weights, tau)
     cell_correct, cell_total, weights = _counts_of_cells(table)
     worse = table.accuracy.ravel() < _predicted(table).ravel()
-    away = np.where(worse[:, None], cell_total - cell_correct, cell_correct)
-    return np.maximum(p, contrast_p_values(away, cell_total, weights, tau)).reshape(table.total.shape)
+    opposite = np.where(worse[:, None], cell_total - cell_correct, cell_correct)
+    return np.maximum(p, contrast_p_values(opposite, cell_total, weights, tau)).reshape(table.total.shape)
 
 
 def interaction_none_p_values(table: CrossedCells, tau: float) -> Floats:
@@ -173,8 +175,8 @@ def interaction_none_p_values(table: CrossedCells, tau: float) -> Floats:
     p = contrast_none_p_values(*_counts(table), tau)
     correct, total, weights = _counts_of_cells(table)
     predicted = _predicted(table).ravel()
-    left = np.where(predicted[:, None] > 1, total - correct, correct)
-    clipped = np.minimum(2 * np.minimum(p, contrast_none_p_values(left, total, weights, tau)), 1.0)
+    opposite = np.where(predicted[:, None] > 1, total - correct, correct)
+    clipped = np.minimum(2 * np.minimum(p, contrast_none_p_values(opposite, total, weights, tau)), 1.0)
     return np.where((predicted < 0) | (predicted > 1), clipped, p).reshape(table.total.shape)
 
 
@@ -211,11 +213,13 @@ def _weights(table: CrossedCells) -> Floats:
     """
     rows, columns = table.total.shape
     size = table.total.size
-    held = (table.total > 0).ravel()
-    down, across = np.divmod(np.arange(size), max(columns, 1))
-    design = np.hstack([down[:, None] == np.arange(rows), across[:, None] == np.arange(columns)]).astype(np.float64)
+    has_images = (table.total > 0).ravel()
+    row_of_cell, column_of_cell = np.divmod(np.arange(size), max(columns, 1))
+    design = np.hstack([row_of_cell[:, None] == np.arange(rows), column_of_cell[:, None] == np.arange(columns)]).astype(
+        np.float64
+    )
     weights = np.full((size, size), np.nan)
-    fitted = held & ~table.aside.ravel()
+    fitted = has_images & ~table.aside.ravel()
     if not fitted.any():
         return weights
     hat = design @ np.linalg.pinv(design[fitted])  # (cells, fitted cells): predictions with the cell in its own
@@ -225,8 +229,8 @@ def _weights(table: CrossedCells) -> Floats:
     # A cell aside is predicted where its own pattern of row and column is one of the others' patterns, combined.
     estimable = np.abs(hat @ design[fitted] - design).max(axis=1) < _ESTIMABLE
     leftover = np.diag(residual)[:, None]
-    known = (held & np.where(fitted, leftover[:, 0] > _ESTIMABLE, estimable))[:, None]
-    scaled = np.divide(residual, leftover, out=np.full(residual.shape, np.nan), where=known)
+    is_defined = (has_images & np.where(fitted, leftover[:, 0] > _ESTIMABLE, estimable))[:, None]
+    scaled = np.divide(residual, leftover, out=np.full(residual.shape, np.nan), where=is_defined)
     scaled[np.abs(scaled) < _ESTIMABLE] = 0.0
     result: Floats = scaled
     return result
@@ -318,18 +322,18 @@ class _Run:
         self._test()
 
     def _test(self) -> None:
-        aside = self._first.aside.ravel().copy()
-        aside[self._chosen] = True
-        self._table = self._first.without(aside.reshape(self._first.aside.shape))
+        set_aside = self._first.aside.ravel().copy()
+        set_aside[self._chosen] = True
+        self._table = self._first.without(set_aside.reshape(self._first.aside.shape))
         p = interaction_p_values(self._table, self._tau)
         self.p = np.where(self._first.aside, np.nan, p).ravel()
 
     def step(self, alpha: float) -> bool:
         """Sets one more cell aside, or takes one back; returns False where nothing is left to do."""
         is_finding = self.q <= alpha
-        gone = [cell for cell in self._chosen if not is_finding[cell]]
-        if gone:
-            weakest = max(gone, key=lambda cell: (np.nan_to_num(self.p[cell], nan=2.0), cell))
+        insignificant = [cell for cell in self._chosen if not is_finding[cell]]
+        if insignificant:
+            weakest = max(insignificant, key=lambda cell: (np.nan_to_num(self.p[cell], nan=2.0), cell))
             self._chosen.remove(weakest)
             self._refused.add(weakest)
         else:
@@ -398,8 +402,8 @@ class _Run:
 def _search(runs: Sequence[_Run], alpha: float) -> None:
     _judge(runs)
     for _ in range(2 * max((run.size for run in runs), default=0)):
-        moved = [run.step(alpha) for run in runs]
-        if not any(moved):
+        changed = [run.step(alpha) for run in runs]
+        if not any(changed):
             break
         _judge(runs)
 
@@ -414,23 +418,27 @@ def _judge(runs: Sequence[_Run]) -> None:
 def _likeliest(table: CrossedCells, least: int) -> tuple[int, ...] | None:
     """Returns the likeliest set of `least` to two deviating cells; None where there are too many sets to compare."""
     rows, columns = table.total.shape
-    seen = np.flatnonzero((table.total > 0).ravel() & ~table.aside.ravel())
-    sets = [chosen for size in range(least, 3) for chosen in combinations(seen.tolist(), size)]
+    cells = np.flatnonzero((table.total > 0).ravel() & ~table.aside.ravel())
+    sets = [combination for size in range(least, 3) for combination in combinations(cells.tolist(), size)]
     if len(sets) > MOST_READINGS:
         return None
-    total, correct = table.total.ravel()[seen], table.correct.ravel()[seen]
+    total, correct = table.total.ravel()[cells], table.correct.ravel()[cells]
     accuracy, smooth = correct / total, (correct + 2) / (total + 4)
     weight = 1 / (smooth * (1 - smooth) / total + SLACK**2)
-    down, across = np.divmod(seen, columns)
+    row_of_cell, column_of_cell = np.divmod(cells, columns)
     design = np.hstack(
-        [np.ones((len(seen), 1)), down[:, None] == np.arange(rows), across[:, None] == np.arange(columns)]
+        [
+            np.ones((len(cells), 1)),
+            row_of_cell[:, None] == np.arange(rows),
+            column_of_cell[:, None] == np.arange(columns),
+        ]
     ).astype(np.float64)
     ridge = np.diag([0.0] + [EFFECT**-2] * (rows + columns))
-    out = np.array([np.isin(seen, chosen) for chosen in sets])
-    weights = np.where(out, 0.0, weight)
+    is_deviating = np.array([np.isin(cells, combination) for combination in sets])
+    weights = np.where(is_deviating, 0.0, weight)
     normal = np.einsum("sc,cp,cq->spq", weights, design, design) + ridge
     effects = np.linalg.solve(normal, ((weights * accuracy) @ design)[..., None])[..., 0]
     gaps = accuracy - effects @ design.T
     cost = np.where(gaps < 0, COST_AGAINST, COST_FOR)
     loss = (weights * gaps**2).sum(axis=1) / 2 + (effects[:, 1:] ** 2).sum(axis=1) / (2 * EFFECT**2)
-    return sets[int(np.argmin(loss + (out * cost).sum(axis=1)))]
+    return sets[int(np.argmin(loss + (is_deviating * cost).sum(axis=1)))]

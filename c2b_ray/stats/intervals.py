@@ -88,15 +88,15 @@ def contrast_test(
     if rate.shape != images.shape or rate.ndim == 0:
         raise ValueError(f"accuracy and effective need one shape (..., cells), got {rate.shape} and {images.shape}")
     for index in np.argwhere((rate < 0) | (rate > 1) | (images < 0) | np.isinf(images)):
-        at = tuple(index.tolist())
+        i = tuple(index.tolist())
         raise ValueError(
-            f"cell {at}: accuracy={rate[at]}, effective={images[at]}; need 0 <= accuracy <= 1 and effective >= 0"
+            f"cell {i}: accuracy={rate[i]}, effective={images[i]}; need 0 <= accuracy <= 1 and effective >= 0"
         )
     total = np.where(np.isnan(rate) | np.isnan(images), 0.0, images)
     cells = contrast_counts(rate, total, _weights(total), covariance)
     low, high = contrast_interval(*cells, confidence)
-    held = total > 0
-    phi = np.where(held, rate, np.nan) - mean_of_others(np.where(held, rate, np.nan), held)
+    has_images = total > 0
+    phi = np.where(has_images, rate, np.nan) - mean_of_others(np.where(has_images, rate, np.nan), has_images)
     return ContrastTest(phi, low, high, contrast_p_values(*cells, tau), contrast_none_p_values(*cells, tau))
 
 
@@ -194,8 +194,8 @@ def rogan_gladen(observed: float | Values, sensitivity: float | Values, specific
     out.
     Raises: ValueError for a rate outside [0, 1].
     """
-    named = {"observed": observed, "sensitivity": sensitivity, "specificity": specificity}
-    rates = {name: np.asarray(values, dtype=np.float64) for name, values in named.items()}
+    arguments = {"observed": observed, "sensitivity": sensitivity, "specificity": specificity}
+    rates = {name: np.asarray(values, dtype=np.float64) for name, values in arguments.items()}
     for name, rate in rates.items():
         for value in rate[(rate < 0) | (rate > 1)]:
             raise ValueError(f"{name} = {value} lies outside [0, 1]")
@@ -222,8 +222,8 @@ def _contrasts(correct: Ints | Floats, total: Ints | Floats) -> tuple[Floats, Fl
 
 
 def _weights(total: Ints | Floats) -> Floats:
-    held = total > 0
-    others = held.sum(axis=-1, keepdims=True) - 1
-    weights = np.where(np.eye(held.shape[-1], dtype=bool), 1.0, -1.0 / np.maximum(others, 1)[..., None])
-    weights = np.where(held[..., None, :], weights, 0.0)
-    return np.where((held & (others > 0))[..., :, None], weights, np.nan)
+    has_images = total > 0
+    n_others = has_images.sum(axis=-1, keepdims=True) - 1
+    weights = np.where(np.eye(has_images.shape[-1], dtype=bool), 1.0, -1.0 / np.maximum(n_others, 1)[..., None])
+    weights = np.where(has_images[..., None, :], weights, 0.0)
+    return np.where((has_images & (n_others > 0))[..., :, None], weights, np.nan)

@@ -33,10 +33,10 @@ def confident_thresholds(labels: ArrayLike, probabilities: ArrayLike) -> Floats:
     Raises: ValueError for shapes, or a label that has no column.
     """
     y, p = _checked(labels, probabilities)
-    known = np.isfinite(p).all(axis=1)
+    is_finite = np.isfinite(p).all(axis=1)
     classes = p.shape[1]
-    count = np.bincount(y[known], minlength=classes)
-    sums = np.bincount(y[known], p[known, y[known]], classes)
+    count = np.bincount(y[is_finite], minlength=classes)
+    sums = np.bincount(y[is_finite], p[is_finite, y[is_finite]], classes)
     thresholds: Floats = np.divide(sums, count, out=np.full(classes, np.nan), where=count > 0)
     return thresholds
 
@@ -54,13 +54,15 @@ def confident_disagreements(labels: ArrayLike, probabilities: ArrayLike) -> Ints
     """
     y, p = _checked(labels, probabilities)
     thresholds = confident_thresholds(y, p)
-    sure = np.where(p >= thresholds - 1e-12, p, -1.0)  # NaN is not sure
+    confident = np.where(p >= thresholds - 1e-12, p, -1.0)  # NaN is not sure
     rows = np.arange(len(y))
     if not p.size:
         return np.full(len(y), -1, np.int64)
-    best = sure.argmax(axis=1)
-    disagrees = (sure[rows, best] >= 0) & (best != y) & (p[rows, best] > p[rows, y])
-    return np.where(disagrees, best, -1).astype(np.int64)
+    confident_class = confident.argmax(axis=1)
+    disagrees = (
+        (confident[rows, confident_class] >= 0) & (confident_class != y) & (p[rows, confident_class] > p[rows, y])
+    )
+    return np.where(disagrees, confident_class, -1).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -87,29 +89,31 @@ def neighbours(
     how many neighbours, 1 or more; fewer where there are fewer.
     Raises: ValueError for shapes or the number.
     """
-    y, asked, taken = (np.asarray(one, np.int64) for one in (labels, queries, answers))
-    if len(vectors) != len(y) or asked.shape != taken.shape:
-        raise ValueError(f"shapes {vectors.shape}, {y.shape}; {asked.shape}, {taken.shape} do not fit")
+    y, query_rows, answered_class = (np.asarray(column, np.int64) for column in (labels, queries, answers))
+    if len(vectors) != len(y) or query_rows.shape != answered_class.shape:
+        raise ValueError(f"shapes {vectors.shape}, {y.shape}; {query_rows.shape}, {answered_class.shape} do not fit")
     if number < 1:
         raise ValueError(f"number = {number}; need 1 or more")
-    shares = np.full((2, len(asked)), np.nan)
-    there = np.flatnonzero(np.isfinite(vectors).all(axis=1))
-    known, size = vectors[there], max(1, BLOCK // max(1, len(there)))
-    for start in range(0, len(asked), size):
+    shares = np.full((2, len(query_rows)), np.nan)
+    usable_rows = np.flatnonzero(np.isfinite(vectors).all(axis=1))
+    usable_vectors, size = vectors[usable_rows], max(1, BLOCK // max(1, len(usable_rows)))
+    for start in range(0, len(query_rows), size):
         rows = slice(start, start + size)
-        cosines = np.nan_to_num(vectors[asked[rows]], nan=0.0) @ known.T
+        cosines = np.nan_to_num(vectors[query_rows[rows]], nan=0.0) @ usable_vectors.T
         cosines[cosines >= SAME] = -np.inf
-        cosines[asked[rows][:, None] == there[None, :]] = -np.inf
-        most = min(number, cosines.shape[1])
+        cosines[query_rows[rows][:, None] == usable_rows[None, :]] = -np.inf
+        n_nearest = min(number, cosines.shape[1])
         nearest = (
-            np.argpartition(-cosines, most - 1, axis=1)[:, :most] if most else np.zeros((len(cosines), 0), np.int64)
+            np.argpartition(-cosines, n_nearest - 1, axis=1)[:, :n_nearest]
+            if n_nearest
+            else np.zeros((len(cosines), 0), np.int64)
         )
-        usable = np.take_along_axis(cosines, nearest, axis=1) > -np.inf
-        count = usable.sum(axis=1)
-        for side, wanted in enumerate((taken[rows], y[asked[rows]])):
-            votes = ((y[there][nearest] == wanted[:, None]) & usable).sum(axis=1)
+        is_usable = np.take_along_axis(cosines, nearest, axis=1) > -np.inf
+        count = is_usable.sum(axis=1)
+        for side, label_of_query in enumerate((answered_class[rows], y[query_rows[rows]])):
+            votes = ((y[usable_rows][nearest] == label_of_query[:, None]) & is_usable).sum(axis=1)
             shares[side, rows] = np.divide(votes, count, out=np.full(len(count), np.nan), where=count > 0)
-    shares[:, ~np.isfinite(vectors[asked]).all(axis=1)] = np.nan
+    shares[:, ~np.isfinite(vectors[query_rows]).all(axis=1)] = np.nan
     return Neighbours(answer=shares[0], label=shares[1])
 
 

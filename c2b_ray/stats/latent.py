@@ -259,12 +259,12 @@ def curved_scores(latents: ArrayLike, labels: ArrayLike, of: ArrayLike) -> Float
     labelled ones.
     Returns: shape (m,). None where n is too small for that many terms, or where only one value occurs.
     """
-    z, y, others = np.asarray(latents, np.float64), np.asarray(labels).astype(bool), np.asarray(of, np.float64)
+    z, y, z_of = np.asarray(latents, np.float64), np.asarray(labels).astype(bool), np.asarray(of, np.float64)
     terms = z.shape[1] * (z.shape[1] + 3) // 2
     if len(z) < _ROWS_A_TERM * terms or y.all() or not y.any():
         return None
     normal, offset = _fitted(_second_order(z), y)
-    scores: Floats = _second_order(others) @ normal + offset
+    scores: Floats = _second_order(z_of) @ normal + offset
     return scores
 
 
@@ -364,7 +364,7 @@ def measured_target(labels: ArrayLike | None, references: ArrayLike) -> Floats |
     if labels is not None:
         of_labels = np.asarray(labels, np.float64)
         centred = of_labels - of_labels.mean()
-        measures = [of_labels, *(1 - said if centred @ said < 0 else said for said in measures)]
+        measures = [of_labels, *(1 - measure if centred @ measure < 0 else measure for measure in measures)]
     return np.asarray(np.mean(measures, axis=0)) if measures else None
 
 
@@ -400,47 +400,49 @@ def weigh_direction(
     if len(y) < _LEAST_ROWS or min(map(np.ptp, (y, s, *columns))) == 0:
         return Evidence(float("nan"), float("nan"), float("nan"), margin, 1.0, len(y), float("nan"))
     results: list[Evidence] = []
-    beyond = margin
+    threshold = margin
     for x, z in _designs(s, target):
         slopes, errors = _robust(x, z, y)
         if target is not None and not results:
-            beyond += _left_over(target, slopes[2])
-        results.append(_tested(slopes[1], errors[1], len(y) - len(slopes), beyond, level, len(y)))
+            threshold += _left_over(target, slopes[2])
+        results.append(_tested(slopes[1], errors[1], len(y) - len(slopes), threshold, level, len(y)))
     weaker = max(results, key=lambda evidence: evidence.p_value)
-    return replace(weaker, low=min(one.low for one in results), high=max(one.high for one in results))
+    return replace(weaker, low=min(result.low for result in results), high=max(result.high for result in results))
 
 
-def _designs(along: Floats, target: Target | None) -> list[tuple[Floats, Floats]]:
+def _designs(coordinate: Floats, target: Target | None) -> list[tuple[Floats, Floats]]:
     """Returns, for each way of holding the target fixed, the regressors (second column the coordinate along the
     direction, third the target) and as many instruments."""
-    held = [np.ones(len(along)), _standard(along)]
-    known = [] if target is None else [_standard(target.coordinate)]
-    measured = known if target is None or target.measured is None else [_standard(target.measured)]
-    designs = [(np.column_stack([*held, *measured]), np.column_stack([*held, *known]))]
+    columns = [np.ones(len(coordinate)), _standard(coordinate)]
+    references = [] if target is None else [_standard(target.coordinate)]
+    measured = references if target is None or target.measured is None else [_standard(target.measured)]
+    designs = [(np.column_stack([*columns, *measured]), np.column_stack([*columns, *references]))]
     if target is not None and target.measured is not None and target.scores is not None:
-        curved = np.column_stack([*held, *measured, *_spline(target.scores)])
+        curved = np.column_stack([*columns, *measured, *_spline(target.scores)])
         designs.append((curved, curved))
     return designs
 
 
-def _checked(answers: Floats, along: Floats, target: Target | None) -> list[Floats]:
+def _checked(answers: Floats, coordinate: Floats, target: Target | None) -> list[Floats]:
     """Checks that all arrays have one shape and returns those of the target."""
     columns = [] if target is None else [target.coordinate, target.measured]
-    known = [np.asarray(column, np.float64) for column in columns if column is not None]
-    if answers.ndim != 1 or any(column.shape != answers.shape for column in (along, *known)):
-        shapes = ", ".join(str(column.shape) for column in (answers, along, *known))
+    target_columns = [np.asarray(column, np.float64) for column in columns if column is not None]
+    if answers.ndim != 1 or any(column.shape != answers.shape for column in (coordinate, *target_columns)):
+        shapes = ", ".join(str(column.shape) for column in (answers, coordinate, *target_columns))
         raise ValueError(f"answers, along and what is known of the target have one shape (n,), got {shapes}")
-    return known
+    return target_columns
 
 
-def _tested(slope: float, its_error: float, free: int, beyond: float, level: float, count: int) -> Evidence:
+def _tested(slope: float, its_error: float, free: int, threshold: float, level: float, count: int) -> Evidence:
     effect, error = 2 * slope, 2 * its_error
-    reach = scipy.stats.t.ppf(1 - level / 2, free) * error
-    p_value = float(abs(effect) <= beyond)
+    margin = scipy.stats.t.ppf(1 - level / 2, free) * error
+    p_value = float(abs(effect) <= threshold)
     if error > 0:  # a direction's sign is that of its effect, so that both tails count
-        p_value = float(scipy.stats.t.sf([(abs(effect) - beyond) / error, (abs(effect) + beyond) / error], free).sum())
-    low, high = float(effect - reach), float(effect + reach)
-    return Evidence(float(effect), low, high, float(beyond), p_value, count, float(error))
+        p_value = float(
+            scipy.stats.t.sf([(abs(effect) - threshold) / error, (abs(effect) + threshold) / error], free).sum()
+        )
+    low, high = float(effect - margin), float(effect + margin)
+    return Evidence(float(effect), low, high, float(threshold), p_value, count, float(error))
 
 
 def _spline(scores: Floats) -> list[Floats]:

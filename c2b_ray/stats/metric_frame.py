@@ -56,15 +56,15 @@ class MetricFrame:
         more."""
         if method == "between_groups":
             return self.group_max() - self.group_min()
-        away = np.abs(self.by_group - self.overall[0])
-        return float(np.nanmax(away)) if np.isfinite(away).any() else float("nan")
+        distances = np.abs(self.by_group - self.overall[0])
+        return float(np.nanmax(distances)) if np.isfinite(distances).any() else float("nan")
 
     def ratio(self, method: Against = "between_groups") -> float:
         """Returns the smallest ratio of two groups, or of a group and all images, the smaller one above; in [0, 1] for
         a metric of 0 or more."""
         if method == "between_groups":
-            most = self.group_max()
-            return self.group_min() / most if most else float("nan")
+            largest = self.group_max()
+            return self.group_min() / largest if largest else float("nan")
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = self.by_group / self.overall[0]
             smaller = np.where(ratios > 1, 1 / ratios, ratios)
@@ -107,13 +107,15 @@ def metric_frame(
     if metric.needs_probabilities and probabilities is None:
         raise ValueError(f"the metric {metric.name} needs probabilities")
     names = tuple(sorted(set(groups)))  # type: ignore[type-var]  # as the docstring asks
-    place = {name: number for number, name in enumerate(names)}
-    codes = np.array([place[name] for name in groups], np.int64)
+    position_of_name = {name: number for number, name in enumerate(names)}
+    codes = np.array([position_of_name[name] for name in groups], np.int64)
     by_group, low, high = _with_limits(metric, outcomes, codes, len(names), confidence, seed)
-    whole = _with_limits(metric, outcomes, np.zeros(len(codes), np.int64), 1, confidence, seed)
-    value, least, most = (float(one[0]) for one in whole)
+    overall = _with_limits(metric, outcomes, np.zeros(len(codes), np.int64), 1, confidence, seed)
+    value, low_overall, high_overall = (float(values[0]) for values in overall)
     count = np.bincount(codes, minlength=len(names))
-    return MetricFrame(metric.name, metric.limits, names, count, by_group, low, high, (value, least, most))
+    return MetricFrame(
+        metric.name, metric.limits, names, count, by_group, low, high, (value, low_overall, high_overall)
+    )
 
 
 def label_frames(
@@ -142,20 +144,20 @@ def label_frames(
         raise ValueError(f"thresholds has shape {cuts.shape}; give one, or one for each of {len(labels)} labels")
     answers = p >= cuts
     return {
-        name: metric_frame(metric, y[:, at], answers[:, at], groups, p[:, at], confidence)
-        for at, name in enumerate(labels)
+        name: metric_frame(metric, y[:, column], answers[:, column], groups, p[:, column], confidence)
+        for column, name in enumerate(labels)
     }
 
 
 def _with_limits(
     metric: ClassMetric, outcomes: Outcomes, groups: Ints, number: int, confidence: float, seed: int
 ) -> tuple[Floats, Floats, Floats]:
-    known = metric.estimate(outcomes, groups, number)
+    estimate = metric.estimate(outcomes, groups, number)
     if metric.has_limits:
         z = np.float64(deviations(confidence))
-        return known.value, *wilson(known.value * known.effective, known.effective, z)
+        return estimate.value, *wilson(estimate.value * estimate.effective, estimate.effective, z)
     draws = resampled(metric, outcomes, groups, number, seed)
-    return known.value, *percentiles(draws, confidence)
+    return estimate.value, *percentiles(draws, confidence)
 
 
 def percentiles(draws: Floats, confidence: float) -> tuple[Floats, Floats]:
@@ -217,34 +219,34 @@ def permuted_scores(
     Args: groups: int (images,), in [0, number); strata: int (images,), the class of each image; wanted: bool (groups,),
     the groups to test; most: the most permutations.
     """
-    place, stratum = np.asarray(groups, np.int64), np.asarray(strata, np.int64)
-    asked: Mask = np.asarray(wanted, bool)
-    observed = _scores(metric.estimate(outcomes, place, number).value)
-    asked = asked & np.isfinite(observed)
+    group_of_image, stratum = np.asarray(groups, np.int64), np.asarray(strata, np.int64)
+    tested: Mask = np.asarray(wanted, bool)
+    observed = _scores(metric.estimate(outcomes, group_of_image, number).value)
+    tested = tested & np.isfinite(observed)
     p, mean, smallest = np.full(number, np.nan), np.full(number, np.nan), min(1.0, 2 / (most + 1))
-    if not asked.any():
+    if not tested.any():
         return Permuted(p, mean, smallest)
-    random, open_ = np.random.default_rng(seed), asked.copy()
+    random, open_ = np.random.default_rng(seed), tested.copy()
     order = np.argsort(stratum, kind="stable")
     sizes = np.bincount(stratum)
-    sums, extreme, drawn = np.zeros(number), np.zeros(number), 0
-    shuffled = place[order]
-    within = outcomes.where(order)
-    for drawn in range(1, most + 1):
+    sums, extreme, n_drawn = np.zeros(number), np.zeros(number), 0
+    shuffled = group_of_image[order]
+    by_stratum = outcomes.where(order)
+    for n_drawn in range(1, most + 1):
         # One sort puts the images of each class into random order, and leaves the classes where they are.
-        turn = np.lexsort((random.random(len(order)), np.repeat(np.arange(len(sizes)), sizes)))
-        score = _scores(metric.estimate(within, shuffled[turn], number).value)
+        permutation = np.lexsort((random.random(len(order)), np.repeat(np.arange(len(sizes)), sizes)))
+        score = _scores(metric.estimate(by_stratum, shuffled[permutation], number).value)
         sums += np.nan_to_num(score)
         # A φ that is not defined in a permutation counts as far out: it must not help a finding.
-        far = np.isnan(score) | (np.sign(observed) * (score - observed) >= -_SAME)
-        extreme += far & open_
+        is_extreme = np.isnan(score) | (np.sign(observed) * (score - observed) >= -_SAME)
+        extreme += is_extreme & open_
         done = open_ & (extreme >= ENOUGH)
-        p[done] = np.minimum(1.0, 2 * extreme[done] / drawn)
+        p[done] = np.minimum(1.0, 2 * extreme[done] / n_drawn)
         open_ &= ~done
-        if not open_.any() and drawn >= _FOR_MEAN:
+        if not open_.any() and n_drawn >= _FOR_MEAN:
             break
-    p[open_] = np.minimum(1.0, 2 * (1 + extreme[open_]) / (1 + drawn))
-    mean[asked] = sums[asked] / drawn
+    p[open_] = np.minimum(1.0, 2 * (1 + extreme[open_]) / (1 + n_drawn))
+    mean[tested] = sums[tested] / n_drawn
     return Permuted(p, mean, smallest)
 
 
@@ -255,8 +257,8 @@ _FOR_MEAN = 50
 
 
 def _scores(values: Floats) -> Floats:
-    held = np.isfinite(values)
-    scores: Floats = np.where(held, values, np.nan) - mean_of_others(values, held)
+    is_defined = np.isfinite(values)
+    scores: Floats = np.where(is_defined, values, np.nan) - mean_of_others(values, is_defined)
     return scores
 
 

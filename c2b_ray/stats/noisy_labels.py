@@ -67,10 +67,10 @@ class Run(NamedTuple):
     @property
     def each(self) -> tuple[float, float]:
         """How many times each classified and each unclassified image is counted."""
-        each = self.copies if isinstance(self.copies, tuple) else (self.copies, self.copies)
-        if not min(each) >= 1:
+        copies = self.copies if isinstance(self.copies, tuple) else (self.copies, self.copies)
+        if not min(copies) >= 1:
             raise ValueError(f"copies = {self.copies} must be 1 or more")
-        return each
+        return copies
 
     def checked(self) -> tuple[Floats, CalibrationCounts]:
         return checked(self.right, self.wrong, self.unclassified, self.calibration)
@@ -110,66 +110,73 @@ class Fit:
     @property
     def classified(self) -> Floats:
         """Returns the share of the images of row j with answer w that were classified, (..., j, w)."""
-        whole, seen = self.counts.sum(axis=-1), self.counts[..., :2].sum(axis=-1)
-        rows, drawn = whole.sum(axis=-1, keepdims=True), seen.sum(axis=-1, keepdims=True)
-        usual = np.divide(drawn, rows, out=np.ones_like(rows), where=rows > 0)
-        result: Floats = np.divide(seen, whole, out=np.broadcast_to(usual, whole.shape).copy(), where=whole > 0)
+        images, classified = self.counts.sum(axis=-1), self.counts[..., :2].sum(axis=-1)
+        rows, row_classified = images.sum(axis=-1, keepdims=True), classified.sum(axis=-1, keepdims=True)
+        row_share = np.divide(row_classified, rows, out=np.ones_like(rows), where=rows > 0)
+        result: Floats = np.divide(
+            classified, images, out=np.broadcast_to(row_share, images.shape).copy(), where=images > 0
+        )
         return result
 
 
 def fitted_together(data: Sequence[tuple[Floats, CalibrationCounts]], close: float = CLOSE) -> list[Fit]:
     """Returns the fit to each of several runs' counts (j, w, 3) and calibrations, those of one shape fitted at once."""
-    alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for i, (counts, known) in enumerate(data):
-        alike[*counts.shape, known.classes is None].append(i)
+    by_shape: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for i, (counts, calibration) in enumerate(data):
+        by_shape[*counts.shape, calibration.classes is None].append(i)
     fits: dict[int, Fit] = {}
-    for members in alike.values():
+    for members in by_shape.values():
         calibrations = [data[i][1] for i in members]
-        of_class = [known.classes for known in calibrations if known.classes is not None]
-        known = CalibrationCounts(
-            np.stack([one.values for one in calibrations]), np.stack(of_class) if of_class else None
+        classes = [calibration.classes for calibration in calibrations if calibration.classes is not None]
+        calibration = CalibrationCounts(
+            np.stack([run_calibration.values for run_calibration in calibrations]),
+            np.stack(classes) if classes else None,
         )
-        fit = fitted(np.stack([data[i][0] for i in members]), known, close)
-        for at, i in enumerate(members):
-            fits[i] = Fit(fit.accuracy[at], fit.shown[at], fit.answers[at], fit.images[at], *data[i])
+        fit = fitted(np.stack([data[i][0] for i in members]), calibration, close)
+        for position, i in enumerate(members):
+            fits[i] = Fit(
+                fit.accuracy[position], fit.shown[position], fit.answers[position], fit.images[position], *data[i]
+            )
     return [fits[i] for i in range(len(data))]
 
 
-def fitted(counts: Floats, known: CalibrationCounts, close: float = CLOSE) -> Fit:
-    """Fits the model to counts (..., j, w, 3) with w = n answers, or n + 1 where `known.classes` is present.
+def fitted(counts: Floats, calibration: CalibrationCounts, close: float = CLOSE) -> Fit:
+    """Fits the model to counts (..., j, w, 3) with w = n answers, or n + 1 where `calibration.classes` is present.
 
     Each of the fits ends by itself, when none of its estimates changes by `close` any more.
     """
     lead, (j, w, _) = counts.shape[:-3], counts.shape[-3:]
-    n = known.values.shape[-1]
-    every = int(np.prod(lead))
-    flat = counts.reshape(every, j, w, 3)
-    values = np.broadcast_to(known.values, (*lead, n, n)).reshape(every, n, n)
-    classes = None if known.classes is None else np.broadcast_to(known.classes, (*lead, 2, 2)).reshape(every, 2, 2)
-    left = np.arange(every)
-    whole: list[Floats] = []
+    n = calibration.values.shape[-1]
+    size = int(np.prod(lead))
+    flat = counts.reshape(size, j, w, 3)
+    values = np.broadcast_to(calibration.values, (*lead, n, n)).reshape(size, n, n)
+    classes = (
+        None if calibration.classes is None else np.broadcast_to(calibration.classes, (*lead, 2, 2)).reshape(size, 2, 2)
+    )
+    unfinished = np.arange(size)
+    results: list[Floats] = []
     for ended, estimates in _steps(flat, CalibrationCounts(values, classes), close):
-        if not whole:
-            whole = [np.empty((every, *part.shape[1:])) for part in estimates]
-        for part, of_ended in zip(whole, estimates, strict=True):
-            part[left[ended]] = of_ended[ended]
-        left = left[~ended]
-    accuracy, shown, answers, images = (part.reshape(*lead, *part.shape[1:]) for part in whole)
-    return Fit(accuracy, shown, answers, images, counts, known)
+        if not results:
+            results = [np.empty((size, *part.shape[1:])) for part in estimates]
+        for part, of_ended in zip(results, estimates, strict=True):
+            part[unfinished[ended]] = of_ended[ended]
+        unfinished = unfinished[~ended]
+    accuracy, shown, answers, images = (part.reshape(*lead, *part.shape[1:]) for part in results)
+    return Fit(accuracy, shown, answers, images, counts, calibration)
 
 
 def _steps(
-    counts: Floats, known: CalibrationCounts, close: float
+    counts: Floats, calibration: CalibrationCounts, close: float
 ) -> Iterator[tuple[NDArray[np.bool_], tuple[Floats, ...]]]:
-    """Yields which of the fits that are left have ended, wherever one has, and the A, M, C and images of those that
-    were left."""
-    n, states = known.values.shape[-1], counts.shape[-2]
-    answers = _answers(known, np.concatenate([np.eye(n), np.zeros((states - n, n))]) if states > n else np.eye(n))
+    """Yields, in each step in which a fit ends, a mask of those that end among the fits still open, and the A, M, C and
+    images of all open fits."""
+    n, states = calibration.values.shape[-1], counts.shape[-2]
+    answers = _answers(calibration, np.concatenate([np.eye(n), np.zeros((states - n, n))]) if states > n else np.eye(n))
     shown = rows(counts.sum(axis=-1) + 1.0)
-    seen = counts[..., :2].sum(axis=(-3, -2, -1))
-    start = (counts[..., 0].sum(axis=(-2, -1)) + 1) / (seen + 2)
+    classified = counts[..., :2].sum(axis=(-3, -2, -1))
+    start = (counts[..., 0].sum(axis=(-2, -1)) + 1) / (classified + 2)
     accuracy = np.repeat(start[..., None], states, axis=-1)
-    # The class not shown is a nuisance that may have no image at all: an image's worth of even outcomes holds it.
+    # No image may be in the state "class not shown": one image of even outcomes keeps its A defined.
     prior = np.array([0.0] * n + [PSEUDO] * (states - n))
     for step in range(ITERATIONS):
         outcome = np.stack([accuracy, 1 - accuracy, np.ones_like(accuracy)], axis=-1)
@@ -182,19 +189,21 @@ def _steps(
         images = expected[..., :2].sum(axis=(-2, -1))
         correct = expected[..., 0].sum(axis=-1) + prior / 2
         new = np.minimum(np.divide(correct, images + prior, out=accuracy.copy(), where=images + prior > CLOSE), 1.0)
-        before, shown = shown, rows(content)
-        answers = _answers(known, expected.sum(axis=-1))
-        moved = np.maximum(
-            np.abs(new - accuracy).max(axis=-1, initial=0.0), np.abs(shown - before).max(axis=(-2, -1), initial=0.0)
+        previous, shown = shown, rows(content)
+        answers = _answers(calibration, expected.sum(axis=-1))
+        change = np.maximum(
+            np.abs(new - accuracy).max(axis=-1, initial=0.0), np.abs(shown - previous).max(axis=(-2, -1), initial=0.0)
         )
         accuracy = new
-        ended = (moved < close) | (step == ITERATIONS - 1)
+        ended = (change < close) | (step == ITERATIONS - 1)
         if ended.any():
             yield ended, (accuracy, shown, answers, images)
             if ended.all():
                 return
             accuracy, shown, answers, counts = (part[~ended] for part in (accuracy, shown, answers, counts))
-            known = CalibrationCounts(known.values[~ended], None if known.classes is None else known.classes[~ended])
+            calibration = CalibrationCounts(
+                calibration.values[~ended], None if calibration.classes is None else calibration.classes[~ended]
+            )
 
 
 @dataclass(frozen=True)
@@ -213,27 +222,27 @@ class Covariance:
 def covariance(fit: Fit, copies: tuple[float, float]) -> Covariance:
     """Computes the covariance of one fit's free parameters. `copies`: how many times each classified and each
     unclassified image is counted."""
-    counts, known = fit.counts, fit.known
-    (drawn, answers), states = counts.shape[:2], len(fit.accuracy)
-    n, smooth = known.values.shape[-1], smoothed(fit)
+    counts, calibration = fit.counts, fit.known
+    (n_rows, answers), states = counts.shape[:2], len(fit.accuracy)
+    n, smooth = calibration.values.shape[-1], smoothed(fit)
     joint = fit.answers[..., None] * np.stack([smooth, 1 - smooth, np.ones(states)], axis=1)[:, None]  # (k, w, y)
-    of_shown, shown_information = _free_rows(fit.shown, np.full(drawn, PSEUDO))
+    of_shown, shown_information = _free_rows(fit.shown, np.full(n_rows, PSEUDO))
     of_answers, answer_information = _free_answers(fit, n)
-    slopes = np.zeros((states + of_shown.shape[1] + of_answers.shape[1], drawn, answers, 3))
+    slopes = np.zeros((states + of_shown.shape[1] + of_answers.shape[1], n_rows, answers, 3))
     slopes[:states, ..., :2] = np.einsum("jk,kw,y->kjwy", fit.shown, fit.answers, np.array([1.0, -1.0]))
-    by_content = of_shown.reshape(drawn, states, -1)
+    by_content = of_shown.reshape(n_rows, states, -1)
     first, last = states, states + of_shown.shape[1]
     slopes[first:last] = np.einsum("jkp,kwy->pjwy", by_content, joint, optimize=True)
     by_answer = of_answers.reshape(states, answers, -1)
     outcome = np.stack([smooth, 1 - smooth, np.ones(states)], axis=1)
     mixed = np.einsum("jk,ky->kjy", fit.shown, outcome).reshape(states, -1)
     slopes[last:] = (
-        np.einsum("kr,kwp->prw", mixed, by_answer, optimize=True).reshape(-1, drawn, 3, answers).swapaxes(2, 3)
+        np.einsum("kr,kwp->prw", mixed, by_answer, optimize=True).reshape(-1, n_rows, 3, answers).swapaxes(2, 3)
     )
-    whole, classified = counts.sum(axis=(1, 2)), fit.classified
+    totals, classified = counts.sum(axis=(1, 2)), fit.classified
     share = np.stack([classified, classified, 1 - classified], axis=2)
-    each = np.array([copies[0], copies[0], copies[1]])
-    weight = whole[:, None, None] * share / each / _chance(fit.shown, fit.answers, smooth)
+    image_copies = np.array([copies[0], copies[0], copies[1]])
+    weight = totals[:, None, None] * share / image_copies / _chance(fit.shown, fit.answers, smooth)
     flat = slopes.reshape(len(slopes), -1)
     information = (flat * weight.ravel()) @ flat.T
     information[first:last, first:last] += shown_information
@@ -267,24 +276,26 @@ def _chance(shown: Floats, answers: Floats, accuracy: Floats) -> Floats:
     return result
 
 
-def _answers(known: CalibrationCounts, expected: Floats) -> Floats:
+def _answers(calibration: CalibrationCounts, expected: Floats) -> Floats:
     """Estimates C from images of known content and `expected` (..., k, w) others."""
-    n = known.values.shape[-1]
-    values = rows(known.values + expected[..., :n, :n])
-    if known.classes is None:
+    n = calibration.values.shape[-1]
+    values = rows(calibration.values + expected[..., :n, :n])
+    if calibration.classes is None:
         return values
     if expected.shape[-1] == n:  # where to begin: nothing is expected yet
-        of_class, other = known.classes + np.eye(2), np.zeros_like(values[..., 0, :])
+        class_rates, other = calibration.classes + np.eye(2), np.zeros_like(values[..., 0, :])
     else:
         confirmed = expected[..., :n].sum(axis=-1)
-        both = np.stack([confirmed, expected[..., n]], axis=-1)  # (..., k, confirmed or not)
-        of_class = known.classes + np.stack([both[..., :n, :].sum(axis=-2), both[..., n, :]], axis=-2)
+        by_confirmation = np.stack([confirmed, expected[..., n]], axis=-1)  # (..., k, confirmed or not)
+        class_rates = calibration.classes + np.stack(
+            [by_confirmation[..., :n, :].sum(axis=-2), by_confirmation[..., n, :]], axis=-2
+        )
         other = expected[..., n, :n]
-    of_class, other = rows(of_class), rows(other)
+    class_rates, other = rows(class_rates), rows(other)
     by_value = np.concatenate(
-        [of_class[..., :1, :1] * values, np.broadcast_to(of_class[..., :1, 1:], (*values.shape[:-1], 1))], -1
+        [class_rates[..., :1, :1] * values, np.broadcast_to(class_rates[..., :1, 1:], (*values.shape[:-1], 1))], -1
     )
-    last = np.concatenate([of_class[..., 1, :1] * other, of_class[..., 1, 1:]], axis=-1)
+    last = np.concatenate([class_rates[..., 1, :1] * other, class_rates[..., 1, 1:]], axis=-1)
     result: Floats = np.concatenate([by_value, last[..., None, :]], axis=-2)
     return result
 
@@ -297,22 +308,22 @@ def _free_rows(shares: Floats, counts: Floats) -> tuple[Floats, Floats]:
     for row in range(size):
         dependent = int(np.argmax(shares[row]))
         free = np.delete(np.arange(width), dependent)
-        at = row * (width - 1) + np.arange(width - 1)
-        slopes[row * width + free, at] = 1.0
-        slopes[row * width + dependent, at] = -1.0
+        columns = row * (width - 1) + np.arange(width - 1)
+        slopes[row * width + free, columns] = 1.0
+        slopes[row * width + dependent, columns] = -1.0
         block = counts[row] * (np.diag(1 / shares[row, free]) + 1 / shares[row, dependent])
-        information[np.ix_(at, at)] = block
+        information[np.ix_(columns, columns)] = block
     return slopes, information
 
 
 def _free_answers(fit: Fit, n: int) -> tuple[Floats, Floats]:
     """Like `_free_rows`, for C, whose parameters are V, then s, t and U where the verifier is asked for the class."""
-    known, answers = fit.known, fit.answers
-    if known.classes is None:
-        return _free_rows(answers, known.values.sum(axis=1) + PSEUDO)
+    calibration, answers = fit.known, fit.answers
+    if calibration.classes is None:
+        return _free_rows(answers, calibration.values.sum(axis=1) + PSEUDO)
     values, ((s, _), (_, t)) = fit.verifier
     other = answers[n, :n] / (1 - t)
-    of_values, values_information = _free_rows(values, known.values.sum(axis=1) + PSEUDO)
+    of_values, values_information = _free_rows(values, calibration.values.sum(axis=1) + PSEUDO)
     of_other, other_information = _free_rows(other[None], np.array([PSEUDO]))
     p, q = of_values.shape[1], of_other.shape[1]
     slopes = np.zeros((n + 1, n + 1, p + 2 + q))
@@ -323,7 +334,7 @@ def _free_answers(fit: Fit, n: int) -> tuple[Floats, Floats]:
     information = np.zeros((p + 2 + q,) * 2)
     information[:p, :p] = values_information
     information[p + 2 :, p + 2 :] = other_information
-    draws = known.classes.sum(axis=1) + PSEUDO
+    draws = calibration.classes.sum(axis=1) + PSEUDO
     information[p, p], information[p + 1, p + 1] = draws / np.maximum([s * (1 - s), t * (1 - t)], 1e-6)
     return slopes.reshape((n + 1) ** 2, -1), information
 
@@ -399,12 +410,12 @@ def corrected(
 def corrected_runs(runs: Sequence[Run], confidence: float = 0.95) -> list[Corrected]:
     """Returns what `corrected` returns of each run, in their order."""
     data = [run.checked() for run in runs]
-    each, z = [run.each for run in runs], deviations(confidence)
-    held = [counts[..., :2].sum(axis=(1, 2)) > 0 for counts, _ in data]
-    results = [_nothing(len(of_run)) for of_run in held]
-    some = [i for i, of_run in enumerate(held) if of_run.any()]
-    for i, fit in zip(some, fitted_together([data[i] for i in some]), strict=True):
-        results[i] = _described(replace(fit, images=fit.images / each[i][0]), held[i], each[i], z)
+    copies, z = [run.each for run in runs], deviations(confidence)
+    measured = [counts[..., :2].sum(axis=(1, 2)) > 0 for counts, _ in data]
+    results = [_nothing(len(of_run)) for of_run in measured]
+    nonempty = [i for i, of_run in enumerate(measured) if of_run.any()]
+    for i, fit in zip(nonempty, fitted_together([data[i] for i in nonempty]), strict=True):
+        results[i] = _described(replace(fit, images=fit.images / copies[i][0]), measured[i], copies[i], z)
     return results
 
 
@@ -412,26 +423,29 @@ def checked(
     right: ArrayLike, wrong: ArrayLike, unclassified: ArrayLike | None, calibration: ArrayLike | CalibrationCounts
 ) -> tuple[Floats, CalibrationCounts]:
     """Checks the input and returns counts (j, w, 3), right, wrong and unclassified, and the verifier's calibration."""
-    known = (
+    checked_calibration = (
         calibration
         if isinstance(calibration, CalibrationCounts)
         else CalibrationCounts(np.asarray(calibration, dtype=np.float64))
     )
     r, x = np.asarray(right, dtype=np.float64), np.asarray(wrong, dtype=np.float64)
-    left = np.zeros_like(r) if unclassified is None else np.asarray(unclassified, dtype=np.float64)
-    more = 0 if known.classes is None else 1
-    if r.ndim != 2 or r.shape[1] != r.shape[0] + more or not r.shape == x.shape == left.shape:
+    u = np.zeros_like(r) if unclassified is None else np.asarray(unclassified, dtype=np.float64)
+    extra = 0 if checked_calibration.classes is None else 1
+    if r.ndim != 2 or r.shape[1] != r.shape[0] + extra or not r.shape == x.shape == u.shape:
         raise ValueError(
             "right, wrong and unclassified must have one square shape (values, values), with a column more where the "
-            f"calibration holds the class, got {r.shape}, {x.shape} and {left.shape}"
+            f"calibration holds the class, got {r.shape}, {x.shape} and {u.shape}"
         )
     checked_counts(r, r + x)
-    checked_counts(left, left)
+    checked_counts(u, u)
     shape = (len(r), len(r))
-    for name, table, expected in (("values", known.values, shape), ("classes", known.classes, (2, 2))):
+    for name, table, expected in (
+        ("values", checked_calibration.values, shape),
+        ("classes", checked_calibration.classes, (2, 2)),
+    ):
         if table is not None and (table.shape != expected or not np.isfinite(table).all() or (table < 0).any()):
             raise ValueError(f"calibration ({name}) must hold numbers of 0 or more in shape {expected}, got {table}")
-    return np.stack([r, x, left], axis=2), known
+    return np.stack([r, x, u], axis=2), checked_calibration
 
 
 def _nothing(n: int) -> Corrected:
@@ -439,43 +453,43 @@ def _nothing(n: int) -> Corrected:
     return Corrected(unknown, np.zeros(n), square, square, square, *(unknown,) * 7, float("nan"))
 
 
-def _described(fit: Fit, held: NDArray[np.bool_], copies: tuple[float, float], z: float) -> Corrected:
-    found, n = covariance(fit, copies), len(held)
-    spread = found.parameters
+def _described(fit: Fit, measured: NDArray[np.bool_], copies: tuple[float, float], z: float) -> Corrected:
+    uncertainty, n = covariance(fit, copies), len(measured)
+    spread = uncertainty.parameters
     accuracy, smooth = fit.accuracy[:n], smoothed(fit)[:n]
     variance = np.diag(spread)[:n]
-    effective = np.divide(smooth * (1 - smooth), variance, out=np.zeros(n), where=held & (variance > 0))
+    effective = np.divide(smooth * (1 - smooth), variance, out=np.zeros(n), where=measured & (variance > 0))
     return Corrected(
-        accuracy=np.where(held, accuracy, np.nan),
+        accuracy=np.where(measured, accuracy, np.nan),
         effective=effective,
         covariance=spread[:n, :n],
-        from_verifier=found.verifier,
-        **_purity(fit, held, found, z),
+        from_verifier=uncertainty.verifier,
+        **_purity(fit, measured, uncertainty, z),
         **_skill(fit, n),
     )
 
 
-def _purity(fit: Fit, held: NDArray[np.bool_], found: Covariance, z: float) -> dict[str, Any]:
+def _purity(fit: Fit, measured: NDArray[np.bool_], uncertainty: Covariance, z: float) -> dict[str, Any]:
     """Estimates what the classified images of each row show, with limits.
 
     Of row j the share in state k is a_jk / sum over l of a_jl, a_jk = sum over w of M_jk * C_kw * the share of the
     row's images with answer w that was classified: M_jk itself where all were.
     """
-    n, states = len(held), len(fit.accuracy)
-    spread, of_shown, of_answers = found.parameters, found.shown, found.answers
-    kept = fit.classified @ fit.answers.T  # (j, k): the chance of being classified
-    mass = fit.shown * kept
+    n, states = len(measured), len(fit.accuracy)
+    spread, of_shown, of_answers = uncertainty.parameters, uncertainty.shown, uncertainty.answers
+    chance = fit.classified @ fit.answers.T  # (j, k): the chance of being classified
+    mass = fit.shown * chance
     by_answer = np.einsum("jw,kwp->jkp", fit.classified, of_answers.reshape(states, states, -1), optimize=True)
-    slope = kept[..., None] * of_shown.reshape(n, states, -1) + fit.shown[..., None] * by_answer  # of a_jk
+    slope = chance[..., None] * of_shown.reshape(n, states, -1) + fit.shown[..., None] * by_answer  # of a_jk
 
-    def share(part: Floats, whole: Floats) -> tuple[Floats, Floats, Floats]:
-        """Returns the share of the states `part` among `whole` (j, k), with limits."""
-        top, bottom = (mass * part).sum(axis=1), (mass * whole).sum(axis=1)
+    def share(part: Floats, among: Floats) -> tuple[Floats, Floats, Floats]:
+        """Returns the share of the states `part` among `among` (j, k), with limits."""
+        top, bottom = (mass * part).sum(axis=1), (mass * among).sum(axis=1)
         result = top / bottom
-        tilt = np.einsum("jkp,jk->jp", slope, part - whole * result[:, None]) / bottom[:, None]
-        wide = z * np.sqrt(np.maximum(np.einsum("jp,pq,jq->j", tilt, spread, tilt), 0.0))
+        tilt = np.einsum("jkp,jk->jp", slope, part - among * result[:, None]) / bottom[:, None]
+        margin = z * np.sqrt(np.maximum(np.einsum("jp,pq,jq->j", tilt, spread, tilt), 0.0))
         return tuple(  # type: ignore[return-value]
-            np.where(held, np.clip(x, 0.0, 1.0), np.nan) for x in (result, result - wide, result + wide)
+            np.where(measured, np.clip(x, 0.0, 1.0), np.nan) for x in (result, result - margin, result + margin)
         )
 
     of_values = np.broadcast_to(np.arange(states) < n, mass.shape).astype(float)
@@ -486,7 +500,7 @@ def _purity(fit: Fit, held: NDArray[np.bool_], found: Covariance, z: float) -> d
     else:
         class_shown = class_low = class_high = np.full(n, np.nan)
     return {
-        "shown": np.where(held[:, None], shown, np.nan),
+        "shown": np.where(measured[:, None], shown, np.nan),
         "shown_low": shown_low,
         "shown_high": shown_high,
         "class_shown": class_shown,
@@ -501,10 +515,10 @@ def _skill(fit: Fit, n: int) -> dict[str, Any]:
     with_class = len(fit.accuracy) > n
     values, classes = fit.verifier
     others = fit.images[:n, None] * (1 - np.eye(n))  # (shows k, value)
-    said, among = (others * values).sum(axis=0), others.sum(axis=0)
+    confirmed, among = (others * values).sum(axis=0), others.sum(axis=0)
     return {
         "sensitivity": np.diag(values).copy(),
-        "specificity": 1 - np.divide(said, among, out=np.zeros(n), where=among > 0),
+        "specificity": 1 - np.divide(confirmed, among, out=np.zeros(n), where=among > 0),
         "class_sensitivity": float(classes[0, 0]) if with_class else float("nan"),
     }
 
@@ -559,11 +573,11 @@ def misfit_p_values(runs: Sequence[Run], seed: int = 0, rough: bool = False) -> 
     """Returns what `misfit_p_value` returns of each run, in their order."""
     data = []
     for run in runs:
-        (counts, known), each = run.checked(), run.each
-        data.append((np.round(counts / np.array([each[0], each[0], each[1]])), known))
-    some = [i for i, (counts, _) in enumerate(data) if counts[..., :2].sum() > 0]
+        (counts, calibration), copies = run.checked(), run.each
+        data.append((np.round(counts / np.array([copies[0], copies[0], copies[1]])), calibration))
+    nonempty = [i for i, (counts, _) in enumerate(data) if counts[..., :2].sum() > 0]
     results = [1.0] * len(data)
-    for i, fit in zip(some, fitted_together([data[i] for i in some], ENOUGH), strict=True):
+    for i, fit in zip(nonempty, fitted_together([data[i] for i in nonempty], ENOUGH), strict=True):
         results[i] = _misfit(fit, seed, rough)
     return results
 
@@ -576,8 +590,8 @@ def _misfit(fit: Fit, seed: int, rough: bool) -> float:
         return 1.0
     random, worse, done = np.random.default_rng(seed), 0, 0
     for runs in LOOKS:
-        again = fitted(*_simulated(fit, runs - done, random), ENOUGH)
-        worse, done = worse + int((_deviance(again) >= observed).sum()), runs
+        simulated = fitted(*_simulated(fit, runs - done, random), ENOUGH)
+        worse, done = worse + int((_deviance(simulated) >= observed).sum()), runs
         if worse > done / 10:
             break
     return (worse + 1) / (done + 1)
@@ -586,53 +600,57 @@ def _misfit(fit: Fit, seed: int, rough: bool) -> float:
 def _degrees(fit: Fit) -> int:
     """Counts the free shares of the run's and the calibration's rows, less the parameters of the model."""
     rows, answers = fit.counts.shape[:2]
-    values, of_class = fit.known.values.shape[-1], fit.known.classes is not None
+    values, asks_class = fit.known.values.shape[-1], fit.known.classes is not None
     # Each row: its answers' shares, and the share that is right of each answer. The calibration has its own rows in
     # both; what the verifier names where the class is not shown has no calibration.
-    apart = rows * (2 * answers - 1)
-    model = len(fit.accuracy) + rows * (len(fit.accuracy) - 1) + (values - 1 if of_class else 0)
-    return max(int(apart - model), 1)
+    free = rows * (2 * answers - 1)
+    model = len(fit.accuracy) + rows * (len(fit.accuracy) - 1) + (values - 1 if asks_class else 0)
+    return max(int(free - model), 1)
 
 
 def _deviance(fit: Fit) -> Floats:
     """Computes G2 of every run of the leading axes."""
-    counts, known, answered = fit.counts, fit.known, fit.counts.sum(axis=-1)
-    of_rows = _log_likelihood(answered) + _log_likelihood(counts[..., :2]).sum(axis=-1)
-    apart = (of_rows - xlogy(counts, fit.chance).sum(axis=(-2, -1))).sum(axis=-1)
+    counts, calibration, totals = fit.counts, fit.known, fit.counts.sum(axis=-1)
+    of_rows = _log_likelihood(totals) + _log_likelihood(counts[..., :2]).sum(axis=-1)
+    difference = (of_rows - xlogy(counts, fit.chance).sum(axis=(-2, -1))).sum(axis=-1)
     values, classes = fit.verifier
-    apart = apart + (_log_likelihood(known.values) - xlogy(known.values, values).sum(axis=-1)).sum(axis=-1)
-    if known.classes is not None:
-        apart = apart + (_log_likelihood(known.classes) - xlogy(known.classes, classes).sum(axis=-1)).sum(axis=-1)
-    return np.asarray(2 * apart)
+    difference = difference + (
+        _log_likelihood(calibration.values) - xlogy(calibration.values, values).sum(axis=-1)
+    ).sum(axis=-1)
+    if calibration.classes is not None:
+        difference = difference + (
+            _log_likelihood(calibration.classes) - xlogy(calibration.classes, classes).sum(axis=-1)
+        ).sum(axis=-1)
+    return np.asarray(2 * difference)
 
 
 def _log_likelihood(counts: Floats) -> Floats:
     """Computes the log-likelihood of multinomial counts (last axis) under their observed shares."""
-    whole = counts.sum(axis=-1, keepdims=True)
-    return np.asarray(xlogy(counts, np.divide(counts, whole, out=np.ones_like(counts), where=whole > 0)).sum(axis=-1))
+    totals = counts.sum(axis=-1, keepdims=True)
+    return np.asarray(xlogy(counts, np.divide(counts, totals, out=np.ones_like(counts), where=totals > 0)).sum(axis=-1))
 
 
 def _simulated(fit: Fit, runs: int, random: np.random.Generator) -> tuple[Floats, CalibrationCounts]:
     """Simulates runs of the fitted model with the same numbers of images and the same share of classified images for
     each row and answer."""
-    counts, known = fit.counts, fit.known
+    counts, calibration = fit.counts, fit.known
     size = counts.sum(axis=(1, 2)).astype(int)
-    answered = random.multinomial(size, fit.chance[..., 2], size=(runs, len(size)))
-    classified = random.binomial(answered, fit.classified)
+    totals = random.multinomial(size, fit.chance[..., 2], size=(runs, len(size)))
+    classified = random.binomial(totals, fit.classified)
     right = random.binomial(classified, np.clip(fit.chance[..., 0] / fit.chance[..., 2], 0.0, 1.0))
-    drawn = np.stack([right, classified - right, answered - classified], axis=-1).astype(float)
+    simulated = np.stack([right, classified - right, totals - classified], axis=-1).astype(float)
     values, classes = fit.verifier
-    again = CalibrationCounts(
-        _redrawn(known.values, values, runs, random),
-        None if known.classes is None else _redrawn(known.classes, classes, runs, random),
+    redrawn = CalibrationCounts(
+        _redrawn(calibration.values, values, runs, random),
+        None if calibration.classes is None else _redrawn(calibration.classes, classes, runs, random),
     )
-    return drawn, again
+    return simulated, redrawn
 
 
 def _redrawn(counts: Floats, shares: Floats, runs: int, random: np.random.Generator) -> Floats:
     """Draws rows again from `shares`; a row whose count is fractional keeps its weight."""
-    whole = counts.sum(axis=1)
-    size = np.ceil(whole).astype(int)
-    drawn = random.multinomial(size, shares / shares.sum(axis=1, keepdims=True), size=(runs, len(size)))
-    result: Floats = drawn * np.divide(whole, size, out=np.zeros_like(whole), where=size > 0)[:, None]
+    totals = counts.sum(axis=1)
+    size = np.ceil(totals).astype(int)
+    sample = random.multinomial(size, shares / shares.sum(axis=1, keepdims=True), size=(runs, len(size)))
+    result: Floats = sample * np.divide(totals, size, out=np.zeros_like(totals), where=size > 0)[:, None]
     return result

@@ -95,7 +95,7 @@ def outcome_shares(outcomes: ArrayLike) -> Shares:
     values = np.asarray(outcomes)
     if values.size == 0:
         return Shares(float("nan"), float("nan"), float("nan"))
-    return Shares(*(float((values == which).mean()) for which in (1, -1, 0)))
+    return Shares(*(float((values == outcome).mean()) for outcome in (1, -1, 0)))
 
 
 @dataclass(frozen=True)
@@ -162,12 +162,12 @@ def keyword_scores(wrong: ArrayLike, right: ArrayLike) -> KeywordScores:
     a, b = np.asarray(wrong, np.float64), np.asarray(right, np.float64)
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise ValueError(f"expected (images, keywords) of as many keywords, got shapes {a.shape} and {b.shape}")
-    nothing = np.full(a.shape[1], np.nan)
+    undefined = np.full(a.shape[1], np.nan)
     if not len(a) or not len(b):
-        return KeywordScores(nothing, nothing.copy())
+        return KeywordScores(undefined, undefined.copy())
     score: Floats = 100 * (a.mean(axis=0) - b.mean(axis=0))
     if min(len(a), len(b)) < 2 or not a.shape[1]:
-        return KeywordScores(score, nothing)
+        return KeywordScores(score, undefined)
     error = np.sqrt(a.var(axis=0, ddof=1) / len(a) + b.var(axis=0, ddof=1) / len(b))
     sound = error > 0
     p = np.where(score == 0, 1.0, 0.0)  # of keywords that are as similar to every image of a side
@@ -175,11 +175,11 @@ def keyword_scores(wrong: ArrayLike, right: ArrayLike) -> KeywordScores:
     return KeywordScores(score, p)
 
 
-def _hits(marks: NDArray[np.bool_], score: Floats, k: int) -> float:
-    if score.shape != marks.shape or (np.diff(score) > 0).any():
+def _hits(is_relevant: NDArray[np.bool_], score: Floats, k: int) -> float:
+    if score.shape != is_relevant.shape or (np.diff(score) > 0).any():
         raise ValueError("score must be as long as relevant, and not increasing")
     above, tied = score > score[k - 1], score == score[k - 1]
-    return float(marks[above].sum() + (k - above.sum()) * marks[tied].mean())
+    return float(is_relevant[above].sum() + (k - above.sum()) * is_relevant[tied].mean())
 
 
 class Recall(NamedTuple):
@@ -201,14 +201,14 @@ def recall_of_matches(relevant: ArrayLike, share: float, score: ArrayLike | None
     over all orders of the tied items, because their order carries no information.
     Returns: NaN where nothing is relevant (k is 0 then).
     """
-    marks = np.asarray(relevant, bool)
+    is_relevant = np.asarray(relevant, bool)
     if not 0 < share <= 1:
         raise ValueError(f"share = {share} must lie in (0, 1]")
-    total = int(marks.sum())
+    total = int(is_relevant.sum())
     if total == 0:
         return Recall(0, float("nan"), float("nan"))
     k = max(1, int(np.ceil(share * total - 1e-9)))
-    hits = float(marks[:k].sum()) if score is None else _hits(marks, np.asarray(score, np.float64), k)
+    hits = float(is_relevant[:k].sum()) if score is None else _hits(is_relevant, np.asarray(score, np.float64), k)
     return Recall(k, hits / total, hits / min(k, total))
 
 
@@ -261,63 +261,65 @@ def outcome_difference(
     Returns: limits and p NaN where fewer than two clusters hold biases, or where the draws leave a side empty.
     """
     sides = _Sides.of(outcomes, clusters)
-    drawn = sides.drawn(draws, seed)
-    if not len(drawn):
+    differences = sides.drawn(draws, seed)
+    if not len(differences):
         return Difference(sides.value, np.nan, np.nan, np.nan)
-    least = 2.0 ** (1 - sides.differ)
-    if np.ptp(drawn) < ALIKE:
+    smallest_p = 2.0 ** (1 - sides.differ)
+    if np.ptp(differences) < ALIKE:
         low, high, p_value = _of_equal_draws(sides.value, sides.worth, most, confidence)
     else:
-        low, high, p_value = _of_unequal_draws(sides, drawn, most, confidence)
-    if least > 1 - confidence:
+        low, high, p_value = _of_unequal_draws(sides, differences, most, confidence)
+    if smallest_p > 1 - confidence:
         low, high = min(low, 0.0), max(high, 0.0)
-    return Difference(sides.value, float(low), float(high), float(min(1.0, max(p_value, least))))
+    return Difference(sides.value, float(low), float(high), float(min(1.0, max(p_value, smallest_p))))
 
 
 Limits = tuple[float, float, float]
 """Low, high, and the p-value."""
 
 
-def _of_unequal_draws(sides: _Sides, drawn: Floats, most: float, confidence: float) -> Limits:
+def _of_unequal_draws(sides: _Sides, differences: Floats, bound: float, confidence: float) -> Limits:
     """Returns the wider of two intervals: by the draws, and with clusters that were not seen."""
-    one, other = _of_draws(drawn, sides.worth, confidence), _with_unseen(sides, most, confidence)
-    return min(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2])
+    by_draws, with_unseen = _of_draws(differences, sides.worth, confidence), _with_unseen(sides, bound, confidence)
+    return min(by_draws[0], with_unseen[0]), max(by_draws[1], with_unseen[1]), max(by_draws[2], with_unseen[2])
 
 
-def _with_unseen(sides: _Sides, most: float, confidence: float) -> Limits:
+def _with_unseen(sides: _Sides, bound: float, confidence: float) -> Limits:
     """Returns Student's limits and p with two more clusters: one that does not differ, and one that differs half for
     and half against, by the largest difference seen. Agresti & Min 2005 do so for a difference of paired rates.
 
     Percentiles alone held the truth in .71 to .88 of samples of 4 and 8 clusters of rare outcomes; both together in .92
     or more of 4 to 40 clusters.
     """
-    m, (apart, residual) = sides.worth, sides.apart()
-    whole, freedom = m + 2, m + 1
-    middle = m * sides.value / whole
-    variance = (m * (residual**2).mean() + m * sides.value**2 + (apart[apart != 0] ** 2).mean()) / whole - middle**2
-    error = float(np.sqrt(variance / whole))
-    reach = float(stdtrit(freedom, (1 + confidence) / 2)) * error
+    m, (contributions, residual) = sides.worth, sides.apart()
+    clusters, freedom = m + 2, m + 1
+    middle = m * sides.value / clusters
+    variance = (
+        m * (residual**2).mean() + m * sides.value**2 + (contributions[contributions != 0] ** 2).mean()
+    ) / clusters - middle**2
+    error = float(np.sqrt(variance / clusters))
+    margin = float(stdtrit(freedom, (1 + confidence) / 2)) * error
     p_value = float(2 * stdtr(freedom, -abs(middle) / error))
-    return max(-most, middle - reach), min(most, middle + reach), p_value
+    return max(-bound, middle - margin), min(bound, middle + margin), p_value
 
 
-def _of_draws(drawn: Floats, worth: float, confidence: float) -> Limits:
+def _of_draws(differences: Floats, effective: float, confidence: float) -> Limits:
     """Returns limits and p by percentiles that are expanded as Student's t is wider than the normal distribution
     (Hesterberg 2015, section 5.3): at Φ(−sqrt(m/(m − 1)) * t of m − 1 degrees of freedom at (1 − confidence)/2).
 
     Of 4 to 12 clusters plain ones held the truth in as little as .76 of samples, these in .87 or more.
     """
-    wider = float(np.sqrt(worth / (worth - 1)))
-    edge = float(ndtr(wider * stdtrit(worth - 1, (1 - confidence) / 2)))
-    low, high = np.quantile(drawn, [edge, 1 - edge])
-    beyond = (min((drawn <= 0).sum(), (drawn >= 0).sum()) + 1) / (len(drawn) + 1)
-    return float(low), float(high), float(2 * stdtr(worth - 1, ndtri(min(beyond, 0.5)) / wider))
+    wider = float(np.sqrt(effective / (effective - 1)))
+    edge = float(ndtr(wider * stdtrit(effective - 1, (1 - confidence) / 2)))
+    low, high = np.quantile(differences, [edge, 1 - edge])
+    tail = (min((differences <= 0).sum(), (differences >= 0).sum()) + 1) / (len(differences) + 1)
+    return float(low), float(high), float(2 * stdtr(effective - 1, ndtri(min(tail, 0.5)) / wider))
 
 
-def _of_equal_draws(value: float, worth: float, most: float, confidence: float) -> Limits:
-    unseen = 1 - ((1 - confidence) / 2) ** (1 / worth)
-    p_value = 2 * (most / (most + abs(value))) ** worth
-    return value - unseen * (most + value), value + unseen * (most - value), p_value
+def _of_equal_draws(value: float, effective: float, bound: float, confidence: float) -> Limits:
+    unseen = 1 - ((1 - confidence) / 2) ** (1 / effective)
+    p_value = 2 * (bound / (bound + abs(value))) ** effective
+    return value - unseen * (bound + value), value + unseen * (bound - value), p_value
 
 
 @dataclass(frozen=True)
@@ -333,13 +335,13 @@ class _Sides:
         count = 1 + max(int(np.max(c, initial=-1)) for c in numbers)
         sums = np.stack(
             [
-                np.bincount(number, np.asarray(some, np.float64), minlength=count)
-                for some, number in zip(outcomes, numbers, strict=True)
+                np.bincount(number, np.asarray(values, np.float64), minlength=count)
+                for values, number in zip(outcomes, numbers, strict=True)
             ]
         )
         sizes = np.stack([np.bincount(number, minlength=count).astype(np.float64) for number in numbers])
-        held = sizes.sum(axis=0) > 0
-        return cls(np.asarray(sums[:, held], np.float64), sizes[:, held])
+        nonempty = sizes.sum(axis=0) > 0
+        return cls(np.asarray(sums[:, nonempty], np.float64), sizes[:, nonempty])
 
     @cached_property
     def value(self) -> float:
@@ -354,34 +356,34 @@ class _Sides:
     @cached_property
     def worth(self) -> float:
         """How many clusters of equal size they are worth."""
-        of_both = self.sizes.sum(axis=0)
-        return float(_ratio(of_both.sum() ** 2, (of_both**2).sum()))
+        sizes = self.sizes.sum(axis=0)
+        return float(_ratio(sizes.sum() ** 2, (sizes**2).sum()))
 
     def apart(self) -> tuple[Floats, Floats]:
         """Returns how much each cluster contributes to the difference, whose mean the difference is; and the rest that
         the sides' means leave of it. Both are scaled to `worth` clusters."""
-        whole = self.sizes.sum(axis=1, keepdims=True)
-        means = self.sums.sum(axis=1, keepdims=True) / whole
+        totals = self.sizes.sum(axis=1, keepdims=True)
+        means = self.sums.sum(axis=1, keepdims=True) / totals
         scale = np.sqrt(self.worth * self.sums.shape[1])
-        one, other = self.sums / whole
-        rest, other_rest = (self.sums - means * self.sizes) / whole
-        return scale * (one - other), scale * (rest - other_rest)
+        first, second = self.sums / totals
+        residual, other_residual = (self.sums - means * self.sizes) / totals
+        return scale * (first - second), scale * (residual - other_residual)
 
     def drawn(self, draws: int, seed: int) -> Floats:
         """Returns the differences in bootstrap samples of clusters: none where fewer than two clusters hold biases, or
         a side is empty."""
-        many = self.sums.shape[1]
-        if many < 2 or np.isnan(self.value):
+        clusters = self.sums.shape[1]
+        if clusters < 2 or np.isnan(self.value):
             return np.zeros(0)
         random = np.random.default_rng(seed)
         differences = []
-        for start in range(0, draws, some := max(1, AT_ONCE // many)):
-            weights = random.multinomial(many, np.full(many, 1 / many), size=min(some, draws - start))
+        for start in range(0, draws, batch := max(1, AT_ONCE // clusters)):
+            weights = random.multinomial(clusters, np.full(clusters, 1 / clusters), size=min(batch, draws - start))
             first, second = (_ratio(weights @ s, weights @ n) for s, n in zip(self.sums, self.sizes, strict=True))
             differences.append(first - second)
-        drawn = np.concatenate(differences)
-        kept: Floats = drawn[~np.isnan(drawn)]
-        return kept
+        sampled = np.concatenate(differences)
+        finite: Floats = sampled[~np.isnan(sampled)]
+        return finite
 
 
 def _ratio(numerator: ArrayLike, denominator: ArrayLike) -> Floats:

@@ -86,8 +86,8 @@ def paired_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: Arra
     margin = checked_margin(tau)
     d, _ = accuracies(b - a, n)
     tails = [ndtr(-_deviate(a, b, n, np.copysign(end, np.nan_to_num(d) * end))) for end in (margin, -margin)]
-    beyond = np.abs(d) > margin
-    return np.where(np.isnan(d), np.nan, np.where(beyond, np.minimum(tails[0] + tails[1], 1.0), 1.0))
+    exceeds = np.abs(d) > margin
+    return np.where(np.isnan(d), np.nan, np.where(exceeds, np.minimum(tails[0] + tails[1], 1.0), 1.0))
 
 
 def paired_equivalence_p_values(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike, tau: float) -> Floats:
@@ -107,9 +107,9 @@ def paired_equivalence_p_values(only_a: ArrayLike, only_b: ArrayLike, total: Arr
     return np.where(np.isnan(d), np.nan, np.where(np.abs(d) < margin, ndtr(-z), 1.0))
 
 
-def _deviate(a: Floats, b: Floats, n: Floats, at: Floats) -> Floats:
-    """Computes how many standard deviations the difference lies from a true difference of `at`."""
-    gap, variance = _score(a, b, n, at)
+def _deviate(a: Floats, b: Floats, n: Floats, difference: Floats) -> Floats:
+    """Computes how many standard deviations the difference lies from a true difference of `difference`."""
+    gap, variance = _score(a, b, n, difference)
     z: Floats = np.divide(np.abs(gap), np.sqrt(variance), out=np.zeros(gap.shape), where=variance > 0)
     return z
 
@@ -150,8 +150,8 @@ def phi_difference(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> Fl
     Raises: ValueError as `paired_difference` does, or for scalars.
     """
     a, b, n = _checked_cells(only_a, only_b, total)
-    d, held = accuracies(b - a, n)
-    return d - mean_of_others(d, held)
+    d, nonempty = accuracies(b - a, n)
+    return d - mean_of_others(d, nonempty)
 
 
 def phi_difference_interval(
@@ -174,10 +174,10 @@ def phi_difference_interval(
     difference = phi_difference(only_a, only_b, total)
     a, b, n = checked_pairs(only_a, only_b, total)
     z = np.asarray(deviations(confidence))
-    at = np.broadcast_to(np.arange(n.shape[-1]), n.shape)
-    wide = (*n.shape, n.shape[-1])
-    a, b, n = (np.broadcast_to(counts[..., None, :], wide) for counts in (a, b, n))
-    below, above = _reach(a, b, n, at, z)
+    cell = np.broadcast_to(np.arange(n.shape[-1]), n.shape)
+    shape = (*n.shape, n.shape[-1])
+    a, b, n = (np.broadcast_to(counts[..., None, :], shape) for counts in (a, b, n))
+    below, above = _reach(a, b, n, cell, z)
     return np.clip(difference - below, -2.0, 2.0), np.clip(difference + above, -2.0, 2.0)
 
 
@@ -198,20 +198,20 @@ def phi_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLi
     # Only what lies beyond the margin needs a search.
     index = np.nonzero(np.abs(difference) > margin)
     a, b, n = (counts[index[:-1]] for counts in checked_pairs(only_a, only_b, total))
-    beyond = difference[index]
+    exceeding = difference[index]
 
     def excess(end: float) -> Callable[[Floats], Floats]:
         def clear(z: Floats) -> Floats:
             """Returns the distance of the interval at that deviate from one end of the null."""
             below, above = _reach(a, b, n, index[-1], z[:, None])
-            return np.abs(beyond) - np.where(beyond > 0, below, above) - end
+            return np.abs(exceeding) - np.where(exceeding > 0, below, above) - end
 
         return clear
 
-    most = np.full(beyond.shape, MOST_DEVIATIONS)
-    near = ndtr(-_crossing(excess(margin), np.zeros(beyond.shape), most))
-    far = ndtr(-_crossing(excess(-margin), np.zeros(beyond.shape), most)) if margin else near
-    p[index] = np.minimum(near + far, 1.0)
+    limit = np.full(exceeding.shape, MOST_DEVIATIONS)
+    near_end = ndtr(-_crossing(excess(margin), np.zeros(exceeding.shape), limit))
+    far_end = ndtr(-_crossing(excess(-margin), np.zeros(exceeding.shape), limit)) if margin else near_end
+    p[index] = np.minimum(near_end + far_end, 1.0)
     return p
 
 
@@ -222,26 +222,26 @@ def _checked_cells(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> tu
     return counts
 
 
-def _score(a: Floats, b: Floats, n: Floats, at: Floats) -> tuple[Floats, Floats]:
-    """Returns the distance of b - a from n*at, and the variance of b - a where the true difference is `at`."""
-    linear, constant = (2 * n - b + a) * at - b - a, a * at * (1 - at)
+def _score(a: Floats, b: Floats, n: Floats, difference: Floats) -> tuple[Floats, Floats]:
+    """Returns the distance of b - a from n*at, and the variance of b - a where the true difference is `difference`."""
+    linear, constant = (2 * n - b + a) * difference - b - a, a * difference * (1 - difference)
     # (sqrt(B^2 + 8nc) - B) loses digits where B > 0: its conjugate does not.
     root = np.sqrt(np.maximum(linear * linear + 8 * n * constant, 0.0))
     conjugate = np.divide(2 * constant, root + linear, out=np.zeros(root.shape), where=(linear > 0) & (root > 0))
     share = np.where(linear > 0, conjugate, (root - linear) / (4 * np.where(n > 0, n, 1.0)))
-    return b - a - n * at, np.maximum(n * (2 * share + at * (1 - at)), 0.0)
+    return b - a - n * difference, np.maximum(n * (2 * share + difference * (1 - difference)), 0.0)
 
 
 def _tango(a: Floats, b: Floats, n: Floats, z: Floats) -> tuple[Floats, Floats]:
     """Computes Tango's limits at the normal deviates `z`; NaN without data."""
     d, _ = accuracies(b - a, n)
     shape = np.broadcast_shapes(d.shape, z.shape)
-    centre, seen = np.broadcast_to(np.where(np.isnan(d), 0.0, d), shape), np.where(n > 0, n, 1.0)
+    centre, images = np.broadcast_to(np.where(np.isnan(d), 0.0, d), shape), np.where(n > 0, n, 1.0)
 
-    def room(at: Floats) -> Floats:
+    def room(difference: Floats) -> Floats:
         """Returns how much further from d the score test would allow a difference to be, per image."""
-        gap, variance = _score(a, b, n, at)
-        return (z * np.sqrt(variance) - np.abs(gap)) / seen
+        gap, variance = _score(a, b, n, difference)
+        return (z * np.sqrt(variance) - np.abs(gap)) / images
 
     low, high = (np.where(np.isnan(d), np.nan, _crossing(room, centre, np.full(shape, end))) for end in (-1.0, 1.0))
     return low, high
@@ -252,33 +252,35 @@ def _crossing(function: Callable[[Floats], Floats], inside: Floats, outside: Flo
     `outside` where there is none. Uses false position with the weight of a repeated end halved (Illinois: Dowell &
     Jarratt 1971), and bisection while the function is 0 at `inside`, as it is where the classifiers never differ."""
     value_in, value_out = function(inside), function(outside)
-    at, moved = np.where(value_out >= 0, outside, inside), np.zeros(inside.shape)
+    point, last_side = np.where(value_out >= 0, outside, inside), np.zeros(inside.shape)
     open_ = value_out < 0
     for _ in range(STEPS):
         if not open_.any():
             break
-        share = np.divide(value_in, value_in - value_out, out=np.full(at.shape, 0.5), where=open_ & (value_in > 0))
-        at = np.where(open_, inside + share * (outside - inside), at)
-        value = function(at)
-        kept = value >= 0
-        value_out = np.where(kept, np.where(moved > 0, value_out / 2, value_out), value)
-        value_in = np.where(kept, value, np.where(moved < 0, value_in / 2, value_in))
-        inside, outside = np.where(kept, at, inside), np.where(kept, outside, at)
-        moved = np.where(kept, 1.0, -1.0)
+        share = np.divide(value_in, value_in - value_out, out=np.full(point.shape, 0.5), where=open_ & (value_in > 0))
+        point = np.where(open_, inside + share * (outside - inside), point)
+        value = function(point)
+        is_inside = value >= 0
+        value_out = np.where(is_inside, np.where(last_side > 0, value_out / 2, value_out), value)
+        value_in = np.where(is_inside, value, np.where(last_side < 0, value_in / 2, value_in))
+        inside, outside = np.where(is_inside, point, inside), np.where(is_inside, outside, point)
+        last_side = np.where(is_inside, 1.0, -1.0)
         open_ &= (np.abs(value) > PRECISION) & (inside != outside)
-    return at
+    return point
 
 
-def _reach(a: Floats, b: Floats, n: Floats, at: NDArray[np.intp], z: Floats) -> tuple[Floats, Floats]:
-    """Returns how far below and above a row's contrast its limits lie; cells are on the last axis, and `at` is the
+def _reach(a: Floats, b: Floats, n: Floats, cell: NDArray[np.intp], z: Floats) -> tuple[Floats, Floats]:
+    """Returns how far below and above a row's contrast its limits lie; cells are on the last axis, and `cell` is the
     row's cell."""
-    d, held = accuracies(b - a, n)
+    d, nonempty = accuracies(b - a, n)
     low, high = _tango(a, b, n, z)
-    itself = np.arange(n.shape[-1]) == at[..., None]
-    others = np.maximum(held.sum(axis=-1, keepdims=True) - 1, 1)
+    itself = np.arange(n.shape[-1]) == cell[..., None]
+    others = np.maximum(nonempty.sum(axis=-1, keepdims=True) - 1, 1)
     weight = np.where(itself, 1.0, 1.0 / others)
-    down, up = (np.where(held, ((limit - d) * weight) ** 2, 0.0) for limit in (low, high))
-    return np.sqrt(np.where(itself, down, up).sum(axis=-1)), np.sqrt(np.where(itself, up, down).sum(axis=-1))
+    squares_below, squares_above = (np.where(nonempty, ((limit - d) * weight) ** 2, 0.0) for limit in (low, high))
+    return np.sqrt(np.where(itself, squares_below, squares_above).sum(axis=-1)), np.sqrt(
+        np.where(itself, squares_above, squares_below).sum(axis=-1)
+    )
 
 
 # Error consistency: whether two classifiers fail on the same images more often than their accuracies alone explain.
@@ -305,9 +307,9 @@ def error_consistency(correct_a: ArrayLike, correct_b: ArrayLike) -> float:
         raise ValueError("correctness must be 0 or 1")
     if a.size == 0:
         return float("nan")
-    same = int((a == b).sum())
-    if same == a.size:
+    agreements = int((a == b).sum())
+    if agreements == a.size:
         return 1.0
     p, q = float(a.mean()), float(b.mean())
     expected = p * q + (1 - p) * (1 - q)
-    return (same / a.size - expected) / (1 - expected)
+    return (agreements / a.size - expected) / (1 - expected)

@@ -74,24 +74,29 @@ def pooled_bias_scores(
     """
     a, n = np.asarray(accuracy, np.float64), np.asarray(images, np.float64)
     fixed = n if counted is None else np.asarray(counted, np.float64)
-    common = np.zeros(a.shape) if shared is None else np.nan_to_num(np.asarray(shared, np.float64))
-    if a.ndim != 2 or not a.shape == n.shape == fixed.shape == common.shape:
+    shared_error = np.zeros(a.shape) if shared is None else np.nan_to_num(np.asarray(shared, np.float64))
+    if a.ndim != 2 or not a.shape == n.shape == fixed.shape == shared_error.shape:
         raise ValueError(
             "accuracy, images, counted and shared must have one shape (classes, values), got "
-            f"{a.shape}, {n.shape}, {fixed.shape} and {common.shape}"
+            f"{a.shape}, {n.shape}, {fixed.shape} and {shared_error.shape}"
         )
     if not a.size:
-        gap, nowhere = np.full(a.shape[1], np.nan), np.zeros(a.shape[1], np.int64)
-        return PooledScores(gap, gap, gap, gap, gap, gap, nowhere, np.zeros(a.shape))
-    held = (n > 0) & ~np.isnan(a)
-    shares = _shares(np.where(held, np.maximum(fixed, 1.0), 0.0), held)
-    rates, images_held = np.where(held, a, 0.0), np.where(held, n, 0.0)
+        gap, no_classes = np.full(a.shape[1], np.nan), np.zeros(a.shape[1], np.int64)
+        return PooledScores(gap, gap, gap, gap, gap, gap, no_classes, np.zeros(a.shape))
+    nonempty = (n > 0) & ~np.isnan(a)
+    shares = _shares(np.where(nonempty, np.maximum(fixed, 1.0), 0.0), nonempty)
+    rates, images_held = np.where(nonempty, a, 0.0), np.where(nonempty, n, 0.0)
     by_cluster = None
     if clusters is not None:
-        by_cluster = _ByCluster.of(*(np.where(held[..., None], np.asarray(one, np.float64), 0.0) for one in clusters))
-    parts = shares.share * common  # (c, j)
-    more = parts.sum(axis=0) ** 2 - (parts**2).sum(axis=0)
-    counts = _Counts(rates, images_held, more, by_cluster)
+        by_cluster = _ByCluster.of(
+            *(
+                np.where(nonempty[..., None], np.asarray(counts_of_cluster, np.float64), 0.0)
+                for counts_of_cluster in clusters
+            )
+        )
+    parts = shares.share * shared_error  # (c, j)
+    shared_variance = parts.sum(axis=0) ** 2 - (parts**2).sum(axis=0)
+    counts = _Counts(rates, images_held, shared_variance, by_cluster)
     size = max(1, BLOCK // a.size)
     blocks = [
         _of_values(np.arange(start, min(start + size, a.shape[1])), shares, counts, tau, confidence)
@@ -123,7 +128,7 @@ class _ByCluster:
 
     @classmethod
     def of(cls, right: Floats, images: Floats) -> _ByCluster:
-        right, images = (one.reshape(-1, one.shape[-1]) for one in (right, images))
+        right, images = (array.reshape(-1, array.shape[-1]) for array in (right, images))
         smooth = (right.sum(axis=1) + 0.5) / (images.sum(axis=1) + 1)
         return cls(right, images, smooth * (1 - smooth))
 
@@ -142,37 +147,37 @@ class _Counts:
 def _of_values(values: NDArray[np.int64], shares: _Shares, counts: _Counts, tau: float, confidence: float) -> Floats:
     """Returns φ, its limits, p and none_p of some values, (5, values)."""
     itself = np.arange(counts.rates.shape[1]) == values[:, None]
-    others = np.maximum(shares.others[:, values], 1).T
-    within = np.where(itself[:, None, :], 1.0, -(shares.held[None] / others[:, :, None]))  # (j, c, k)
-    rows = (shares.share[:, values].T[:, :, None] * within).reshape(len(values), -1)
+    n_others = np.maximum(shares.others[:, values], 1).T
+    contrast = np.where(itself[:, None, :], 1.0, -(shares.held[None] / n_others[:, :, None]))  # (j, c, k)
+    rows = (shares.share[:, values].T[:, :, None] * contrast).reshape(len(values), -1)
     rows[shares.classes[values] == 0] = np.nan
     smooth = ((counts.rates * counts.images + PSEUDO) / (counts.images + 2 * PSEUDO)).ravel()
     total, rates = counts.images.ravel(), counts.rates.ravel()
-    each = np.divide(smooth * (1 - smooth), total, out=np.zeros(total.shape), where=total > 0)
-    apart = np.nan_to_num(rows) ** 2 @ each
-    more = np.divide(counts.more[values], apart, out=np.zeros(len(values)), where=apart > 0)
-    worth = total / (1 + more)[:, None]
+    variances = np.divide(smooth * (1 - smooth), total, out=np.zeros(total.shape), where=total > 0)
+    independent = np.nan_to_num(rows) ** 2 @ variances
+    shared_ratio = np.divide(counts.more[values], independent, out=np.zeros(len(values)), where=independent > 0)
+    effective = total / (1 + shared_ratio)[:, None]
     design = None
     if (by_cluster := counts.by_cluster) is not None:
         n = by_cluster.images.sum(axis=1)
-        alone = rows**2 @ np.divide(by_cluster.variance, n, out=np.zeros(n.shape), where=n > 0)
+        of_clusters = rows**2 @ np.divide(by_cluster.variance, n, out=np.zeros(n.shape), where=n > 0)
         design = cluster_design(by_cluster.right, by_cluster.images, by_cluster.variance, rows)
-        design = with_other_variance(design, alone, apart * (1 + more))
-    cells = rates * worth, worth, rows
+        design = with_other_variance(design, of_clusters, independent * (1 + shared_ratio))
+    cells = rates * effective, effective, rows
     low, high = contrast_interval(*cells, confidence, design)
     p, none_p = contrast_p_values(*cells, tau, design), contrast_none_p_values(*cells, tau, design)
     return np.stack((rows @ rates.ravel(), low, high, p, none_p))
 
 
-def _shares(n: Floats, held: NDArray[np.bool_]) -> _Shares:
-    others = np.maximum(held.sum(axis=1, keepdims=True) - held, 0)  # (c, j)
-    spread = np.divide(1.0, n, out=np.zeros(n.shape), where=held)
-    of_others = (spread.sum(axis=1, keepdims=True) - spread) / np.maximum(others, 1) ** 2
-    usable = held & (others > 0)
-    telling = np.divide(1.0, spread + of_others, out=np.zeros(n.shape), where=usable)
-    whole = telling.sum(axis=0)
-    share = np.divide(telling, whole, out=np.zeros(n.shape), where=whole > 0)  # (c, j)
-    return _Shares(share, others, held, usable.sum(axis=0))
+def _shares(n: Floats, nonempty: NDArray[np.bool_]) -> _Shares:
+    n_others = np.maximum(nonempty.sum(axis=1, keepdims=True) - nonempty, 0)  # (c, j)
+    spread = np.divide(1.0, n, out=np.zeros(n.shape), where=nonempty)
+    other_variance = (spread.sum(axis=1, keepdims=True) - spread) / np.maximum(n_others, 1) ** 2
+    is_usable = nonempty & (n_others > 0)
+    weights = np.divide(1.0, spread + other_variance, out=np.zeros(n.shape), where=is_usable)
+    total = weights.sum(axis=0)
+    share = np.divide(weights, total, out=np.zeros(n.shape), where=total > 0)  # (c, j)
+    return _Shares(share, n_others, nonempty, is_usable.sum(axis=0))
 
 
 # Empirical Bayes: estimates of many effects at once, each shrunk towards 0 by the noise that the whole family
@@ -202,11 +207,11 @@ def shrunken(phi: ArrayLike, standard_error: ArrayLike) -> Floats:
     score, error = np.asarray(phi, dtype=np.float64), np.asarray(standard_error, dtype=np.float64)
     if score.shape != error.shape or (error < 0).any():
         raise ValueError(f"phi {score.shape} and standard_error {error.shape} need one shape, errors of 0 or more")
-    known = np.isfinite(score) & np.isfinite(error) & (error > 0)
+    is_finite = np.isfinite(score) & np.isfinite(error) & (error > 0)
     result = np.where(np.isfinite(error), score, np.nan)
-    if not known.any():
+    if not is_finite.any():
         return result
-    x, noise = score[known], error[known] ** 2
+    x, noise = score[is_finite], error[is_finite] ** 2
     widths = np.r_[0.0, np.geomspace(np.sqrt(noise.min()) / 10, max(2 * np.abs(x).max(), np.sqrt(noise.max())), WIDTHS)]
     spread = noise[:, None] + widths**2
     likelihood = np.exp(-0.5 * (x[:, None] ** 2 / spread + np.log(spread)))
@@ -221,5 +226,5 @@ def shrunken(phi: ArrayLike, standard_error: ArrayLike) -> Floats:
         weights /= weights.sum()
     share = likelihood * weights
     share /= share.sum(axis=1, keepdims=True)
-    result[known] = x * (share * widths**2 / spread).sum(axis=1)
+    result[is_finite] = x * (share * widths**2 / spread).sum(axis=1)
     return result

@@ -65,11 +65,11 @@ class Outcomes:
         together = failed.failures + baseline.failures
         low = np.maximum(together - baseline.draws, 0.0)
         high = np.minimum(together, failed.draws)
-        ahead = np.arange(int((high - low).max(initial=0)) + 1, dtype=np.float64)
-        possible = ahead <= (high - low)[:, None]
-        k: Floats = low[:, None] + np.where(possible, ahead, 0.0)
-        rest = together[:, None] - k
-        sides = (k, failed.draws[:, None] - k, rest, baseline.draws[:, None] - rest)
+        offsets = np.arange(int((high - low).max(initial=0)) + 1, dtype=np.float64)
+        possible = offsets <= (high - low)[:, None]
+        k: Floats = low[:, None] + np.where(possible, offsets, 0.0)
+        baseline_failures = together[:, None] - k
+        sides = (k, failed.draws[:, None] - k, baseline_failures, baseline.draws[:, None] - baseline_failures)
         log_ways = np.where(possible, -sum(gammaln(side + 1) for side in sides), -np.inf)
         chance = log_ways - logsumexp(log_ways, axis=1, keepdims=True)
         return cls(k, chance, (failed.failures - low).astype(np.int64))
@@ -104,8 +104,10 @@ def payoffs(chance: Floats, fair: Floats, most: Floats, worthless: NDArray[np.bo
         capped = raised >= most[:, None]
         mean = (chance * np.where(capped, most[:, None], raised)).sum(axis=1)
         slope = (chance * np.where(capped, 0.0, useful)).sum(axis=1)
-        room = np.maximum(1 - mean, 0.0)
-        factor = factor + np.divide(room, slope, out=np.zeros_like(room), where=(slope > 1e-12) & (room > 1e-12))
+        shortfall = np.maximum(1 - mean, 0.0)
+        factor = factor + np.divide(
+            shortfall, slope, out=np.zeros_like(shortfall), where=(slope > 1e-12) & (shortfall > 1e-12)
+        )
     paid: Floats = np.minimum(factor[:, None] * useful, most[:, None])
     return paid
 
@@ -177,7 +179,7 @@ def no_evidence(
     checked_levels(risk=risk, trust=trust)
     if not 1 < worth < np.inf:
         raise ValueError(f"worth = {worth} must be finite and above 1")
-    nothing = Trials(np.zeros(hypotheses), np.zeros(hypotheses))
+    no_trials = Trials(np.zeros(hypotheses), np.zeros(hypotheses))
     bets = RATIOS.copy()
     bets[0] = min(bets[0], bets[0] / 2 * worth)  # slightly above the ratio that is worth detecting
     ratios, weights = np.tile(bets, (hypotheses, 1)), np.tile(WEIGHTS, (hypotheses, 1))
@@ -185,14 +187,14 @@ def no_evidence(
         promised = np.asarray(expected, dtype=np.float64)
         if promised.shape != (hypotheses,):
             raise ValueError(f"expected has shape {promised.shape}, need ({hypotheses},)")
-        known = np.isfinite(promised)
-        extra = np.where(known, np.maximum(promised, worth), worth)[:, None]
-        share = np.where(known, trust, 0.0)[:, None]
+        is_promised = np.isfinite(promised)
+        extra = np.where(is_promised, np.maximum(promised, worth), worth)[:, None]
+        share = np.where(is_promised, trust, 0.0)[:, None]
         ratios, weights = np.hstack([ratios, extra]), np.hstack([weights * (1 - share), share])
     with np.errstate(divide="ignore"):
         beliefs = np.log(weights)
     ones = np.ones(hypotheses)
-    return RateEvidence(RateBatch(nothing, nothing), ones, ones, beliefs, np.log(ratios), worth, risk)
+    return RateEvidence(RateBatch(no_trials, no_trials), ones, ones, beliefs, np.log(ratios), worth, risk)
 
 
 def more_evidence(evidence: RateEvidence, batch: RateBatch, target: ArrayLike, beyond: float = 1.0) -> RateEvidence:
@@ -208,16 +210,16 @@ def more_evidence(evidence: RateEvidence, batch: RateBatch, target: ArrayLike, b
     hypotheses = len(evidence.e_values)
     if len(batch.failed.draws) != hypotheses:
         raise ValueError(f"the batch has {len(batch.failed.draws)} hypotheses, expected {hypotheses}")
-    counted = (batch.failed.draws > 0) & (batch.baseline.draws > 0)
-    taken = RateBatch(_where(counted, batch.failed), _where(counted, batch.baseline))
+    has_draws = (batch.failed.draws > 0) & (batch.baseline.draws > 0)
+    usable = RateBatch(_where(has_draws, batch.failed), _where(has_draws, batch.baseline))
     targets = np.broadcast_to(np.asarray(target, dtype=np.float64), (hypotheses,))
     gains, losses = np.ones(hypotheses), np.ones(hypotheses)
     beliefs = evidence.log_beliefs.copy()
-    for rows in _blocks(taken, evidence.log_beliefs.shape[1]):
-        gains[rows], losses[rows], beliefs[rows] = _bet(evidence, taken, targets, beyond, rows)
+    for rows in _blocks(usable, evidence.log_beliefs.shape[1]):
+        gains[rows], losses[rows], beliefs[rows] = _bet(evidence, usable, targets, beyond, rows)
     return replace(
         evidence,
-        seen=RateBatch(_sum(evidence.seen.failed, taken.failed), _sum(evidence.seen.baseline, taken.baseline)),
+        seen=RateBatch(_sum(evidence.seen.failed, usable.failed), _sum(evidence.seen.baseline, usable.baseline)),
         e_values=evidence.e_values * gains,
         hopeless=evidence.hopeless * losses,
         log_beliefs=beliefs,
@@ -230,18 +232,18 @@ def _bet(
     """Returns, for some hypotheses, the factors by which the batch multiplies e_values and hopeless, and the beliefs
     after it."""
     outcomes = Outcomes.of(_rows(batch.failed, rows), _rows(batch.baseline, rows))
-    capital, lost = evidence.e_values[rows], evidence.hopeless[rows]
+    capital, hopeless = evidence.e_values[rows], evidence.hopeless[rows]
     by_ratio = evidence.log_beliefs[rows][:, :, None] + outcomes.log_ratios(evidence.log_ratios[rows])
     fair = np.exp(np.minimum(logsumexp(by_ratio, axis=1), MOST_GAIN))
-    worth = outcomes.log_ratios(np.full((len(rows), 1), np.log(evidence.worth)))[:, 0]
-    against = np.exp(np.minimum(-worth, MOST_GAIN))
+    log_worth = outcomes.log_ratios(np.full((len(rows), 1), np.log(evidence.worth)))[:, 0]
+    against = np.exp(np.minimum(-log_worth, MOST_GAIN))
     with np.errstate(divide="ignore"):
-        needed, most_lost = ENOUGH * targets[rows] / capital, ENOUGH / evidence.risk / lost
+        to_find, most_lost = ENOUGH * targets[rows] / capital, ENOUGH / evidence.risk / hopeless
     chance = np.exp(outcomes.log_chance)
-    abandoned = (fair < needed[:, None]) & (against >= most_lost[:, None])
-    gain = payoffs(chance, fair, np.maximum(needed * beyond, 1.0), abandoned)
-    reaches = gain >= needed[:, None]
-    loss = payoffs(np.exp(outcomes.log_chance + worth), against, most_lost, reaches)
+    abandoned = (fair < to_find[:, None]) & (against >= most_lost[:, None])
+    gain = payoffs(chance, fair, np.maximum(to_find * beyond, 1.0), abandoned)
+    reaches = gain >= to_find[:, None]
+    loss = payoffs(np.exp(outcomes.log_chance + log_worth), against, most_lost, reaches)
     observed = np.take_along_axis(by_ratio, outcomes.observed[:, None, None], axis=2)[:, :, 0]
     beliefs = observed - logsumexp(observed, axis=1, keepdims=True)
     return outcomes.taken(gain), outcomes.taken(loss), beliefs
@@ -281,13 +283,13 @@ def _blocks(batch: RateBatch, ratios: int) -> list[Ints]:
     return blocks
 
 
-def _where(counted: NDArray[np.bool_], trials: Trials) -> Trials:
-    return Trials(np.where(counted, trials.failures, 0.0), np.where(counted, trials.draws, 0.0))
+def _where(has_draws: NDArray[np.bool_], trials: Trials) -> Trials:
+    return Trials(np.where(has_draws, trials.failures, 0.0), np.where(has_draws, trials.draws, 0.0))
 
 
 def _rows(trials: Trials, rows: Ints) -> Trials:
     return Trials(trials.failures[rows], trials.draws[rows])
 
 
-def _sum(one: Trials, other: Trials) -> Trials:
-    return Trials(one.failures + other.failures, one.draws + other.draws)
+def _sum(first: Trials, second: Trials) -> Trials:
+    return Trials(first.failures + second.failures, first.draws + second.draws)

@@ -62,10 +62,8 @@ class Trials:
         if f.shape != n.shape:
             raise ValueError(f"failures has shape {f.shape}, draws has shape {n.shape}")
         for index in np.argwhere(~((np.floor(f) == f) & (np.floor(n) == n) & (f >= 0) & (f <= n) & (n < np.inf))):
-            at = tuple(index.tolist())
-            raise ValueError(
-                f"at {at}: failures={f[at]}, draws={n[at]}; need whole numbers with 0 <= failures <= draws"
-            )
+            i = tuple(index.tolist())
+            raise ValueError(f"at {i}: failures={f[i]}, draws={n[i]}; need whole numbers with 0 <= failures <= draws")
         return cls(f, n)
 
     @property
@@ -114,26 +112,28 @@ def rate_ratios(failed: Trials, baseline: Trials, confidence: float = 0.95) -> R
     if failed.draws.shape != baseline.draws.shape:
         raise ValueError(f"failed has shape {failed.draws.shape}, baseline has shape {baseline.draws.shape}")
     tail = (1 - confidence) / 2
-    own, others = (RateEstimate(side.rates, *binomial_limits(side, tail)) for side in (failed, baseline))
-    return ratios_of(own, others)
+    estimate, baseline_estimate = (
+        RateEstimate(side.rates, *binomial_limits(side, tail)) for side in (failed, baseline)
+    )
+    return ratios_of(estimate, baseline_estimate)
 
 
-def ratios_of(own: RateEstimate, others: RateEstimate) -> RateEstimate:
+def ratios_of(numerator: RateEstimate, denominator: RateEstimate) -> RateEstimate:
     """Computes the ratio of two rates with limits, from independent estimates: the formula of `rate_ratios`.
 
     Args: rates with limits, of one shape; NaN without draws.
     Returns: `RateEstimate` of that shape, as `rate_ratios`.
     """
-    (p1, low1, high1), (p0, low0, high0) = own, others
-    known = ~np.isnan(p1) & ~np.isnan(p0)
+    (p1, low1, high1), (p0, low0, high0) = numerator, denominator
+    measured = ~np.isnan(p1) & ~np.isnan(p0)
     with np.errstate(divide="ignore", invalid="ignore"):
         value = p1 / p0
-        least, beside = low1 * (2 * p1 - low1), high0 * (2 * p0 - high0)
-        low = least / (p1 * p0 + np.sqrt(np.maximum((p1 * p0) ** 2 - least * beside, 0.0)))
-        most, beside = high1 * (2 * p1 - high1), low0 * (2 * p0 - low0)
-        high = (p1 * p0 + np.sqrt(np.maximum((p1 * p0) ** 2 - most * beside, 0.0))) / beside
-    low = np.where(known & (p1 > 0), low, 0.0)
-    high = np.where(known & (p0 > 0), high, np.inf)
+        low_term, other_term = low1 * (2 * p1 - low1), high0 * (2 * p0 - high0)
+        low = low_term / (p1 * p0 + np.sqrt(np.maximum((p1 * p0) ** 2 - low_term * other_term, 0.0)))
+        high_term, other_term = high1 * (2 * p1 - high1), low0 * (2 * p0 - low0)
+        high = (p1 * p0 + np.sqrt(np.maximum((p1 * p0) ** 2 - high_term * other_term, 0.0))) / other_term
+    low = np.where(measured & (p1 > 0), low, 0.0)
+    high = np.where(measured & (p0 > 0), high, np.inf)
     return RateEstimate(value, low, high)
 
 
@@ -185,13 +185,13 @@ def rate_differences(a: Trials, b: Trials, confidence: float = 0.95) -> RateEsti
     Raises: ValueError where shapes differ, or for the confidence.
     """
     _check(a, b)
-    of_a, of_b = failure_rates(a.failures, a.draws, confidence), failure_rates(b.failures, b.draws, confidence)
-    difference, apart = of_b.value - of_a.value, _most_apart(a, b)
-    low = difference - _joined_rate_difference(of_b.value - of_b.low, of_a.high - of_a.value, apart)
-    high = difference + _joined_rate_difference(of_b.high - of_b.value, of_a.value - of_a.low, apart)
-    known = np.isfinite(difference)
+    rates_a, rates_b = failure_rates(a.failures, a.draws, confidence), failure_rates(b.failures, b.draws, confidence)
+    difference, correlation = rates_b.value - rates_a.value, _most_apart(a, b)
+    low = difference - _joined_rate_difference(rates_b.value - rates_b.low, rates_a.high - rates_a.value, correlation)
+    high = difference + _joined_rate_difference(rates_b.high - rates_b.value, rates_a.value - rates_a.low, correlation)
+    measured = np.isfinite(difference)
     return RateEstimate(
-        difference, np.where(known, np.maximum(low, -1.0), -1.0), np.where(known, np.minimum(high, 1.0), 1.0)
+        difference, np.where(measured, np.maximum(low, -1.0), -1.0), np.where(measured, np.minimum(high, 1.0), 1.0)
     )
 
 
@@ -205,8 +205,8 @@ def rate_difference_ratios(a: Trials, b: Trials, confidence: float = 0.95) -> Ra
     wider = _joined_rate_difference(spread_a, spread_b, _most_apart(a, b)) / np.hypot(spread_a, spread_b)
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = (ratios.value * (limit / ratios.value) ** wider for limit in (ratios.low, ratios.high))
-    usual = np.isfinite(ratios.value) & (ratios.value > 0)
-    return RateEstimate(ratios.value, np.where(usual, low, ratios.low), np.where(usual, high, ratios.high))
+    positive = np.isfinite(ratios.value) & (ratios.value > 0)
+    return RateEstimate(ratios.value, np.where(positive, low, ratios.low), np.where(positive, high, ratios.high))
 
 
 def rate_difference_p_values(a: Trials, b: Trials) -> Floats:
@@ -223,11 +223,14 @@ def rate_difference_p_values(a: Trials, b: Trials) -> Floats:
     _check(a, b)
     draws = np.maximum(a.draws + b.draws, 1.0)
     mostly = 2 * (a.failures + b.failures) > draws
-    of_a, of_b = (np.where(mostly, side.draws - side.failures, side.failures) for side in (a, b))
+    events_a, events_b = (np.where(mostly, side.draws - side.failures, side.failures) for side in (a, b))
     share = b.draws / draws
-    below, above = scipy.stats.binom.cdf(of_b, of_a + of_b, share), scipy.stats.binom.sf(of_b - 1, of_a + of_b, share)
-    known = (a.draws > 0) & (b.draws > 0)
-    p_values: Floats = np.where(known, np.minimum(1.0, 2 * np.minimum(below, above)), 1.0)
+    below, above = (
+        scipy.stats.binom.cdf(events_b, events_a + events_b, share),
+        scipy.stats.binom.sf(events_b - 1, events_a + events_b, share),
+    )
+    measured = (a.draws > 0) & (b.draws > 0)
+    p_values: Floats = np.where(measured, np.minimum(1.0, 2 * np.minimum(below, above)), 1.0)
     return p_values
 
 
@@ -236,9 +239,9 @@ def _most_apart(a: Trials, b: Trials) -> Floats:
     the images that both may share."""
     p, q = ((side.failures + 0.5) / (side.draws + 1) for side in (a, b))
     odds = p * q / ((1 - p) * (1 - q))
-    shared = np.minimum(a.draws, b.draws) / np.maximum(np.maximum(a.draws, b.draws), 1.0)
-    apart: Floats = np.sqrt(np.minimum(odds, 1 / odds) * shared)
-    return apart
+    overlap = np.minimum(a.draws, b.draws) / np.maximum(np.maximum(a.draws, b.draws), 1.0)
+    correlation: Floats = np.sqrt(np.minimum(odds, 1 / odds) * overlap)
+    return correlation
 
 
 def _variation(side: Trials) -> Floats:
@@ -247,9 +250,9 @@ def _variation(side: Trials) -> Floats:
     return variation
 
 
-def _joined_rate_difference(x: Floats, y: Floats, apart: Floats) -> Floats:
-    both: Floats = np.sqrt(x * x + y * y + 2 * apart * x * y)
-    return both
+def _joined_rate_difference(x: Floats, y: Floats, correlation: Floats) -> Floats:
+    result: Floats = np.sqrt(x * x + y * y + 2 * correlation * x * y)
+    return result
 
 
 def _check(a: Trials, b: Trials) -> None:
@@ -329,9 +332,9 @@ def _tails(ranks: Ints, size: int, total: int) -> tuple[float, float]:
     ways[0, 0] = 1
     for rank in ranks.tolist():
         ways[1:, rank:] += ways[:-1, :-rank].copy()
-    everything = comb(len(ranks), size)
+    combinations = comb(len(ranks), size)
     below, above = float(ways[size, : total + 1].sum()), float(ways[size, total:].sum())
-    return min(1.0, below / everything), min(1.0, above / everything)
+    return min(1.0, below / combinations), min(1.0, above / combinations)
 
 
 def _checked(name: str, values: ArrayLike) -> Floats:

@@ -62,45 +62,54 @@ def read_accuracies(
     Raises: ValueError for shapes that do not agree, counts that are negative or not whole, a value without calibration,
     or the confidence.
     """
-    r, x, known = (np.asarray(values, np.float64) for values in (right, wrong, calibration))
+    r, x, calibration_counts = (np.asarray(values, np.float64) for values in (right, wrong, calibration))
     n = len(r) if r.ndim == 1 else 0
-    if r.ndim != 1 or x.shape != r.shape or known.shape != (n, n):
-        raise ValueError(f"right and wrong must be (n,), calibration (n, n), got {r.shape}, {x.shape}, {known.shape}")
+    if r.ndim != 1 or x.shape != r.shape or calibration_counts.shape != (n, n):
+        raise ValueError(
+            f"right and wrong must be (n,), calibration (n, n), got {r.shape}, {x.shape}, {calibration_counts.shape}"
+        )
     checked_counts(r, r + x)
-    if not np.isfinite(known).all() or (known < 0).any() or (known.sum(axis=1) <= 0).any():
-        raise ValueError(f"calibration must hold numbers of 0 or more, and an image of each value, got {known}")
+    if (
+        not np.isfinite(calibration_counts).all()
+        or (calibration_counts < 0).any()
+        or (calibration_counts.sum(axis=1) <= 0).any()
+    ):
+        raise ValueError(
+            f"calibration must hold numbers of 0 or more, and an image of each value, got {calibration_counts}"
+        )
     z = deviations(confidence)
-    held = r + x > 0
-    if not held.any():
-        nothing, square = np.full(n, np.nan), np.zeros((n, n))
-        return ReadAccuracies(nothing, np.zeros(n), square, square, *(nothing,) * 5)
-    fit = fitted(np.stack([r, x, np.zeros(n)], axis=1)[None], CalibrationCounts(known))
-    found = covariance(fit, (1.0, 1.0))
-    spread, smooth = found.parameters, smoothed(fit)
+    has_images = r + x > 0
+    if not has_images.any():
+        undefined, square = np.full(n, np.nan), np.zeros((n, n))
+        return ReadAccuracies(undefined, np.zeros(n), square, square, *(undefined,) * 5)
+    model = fitted(np.stack([r, x, np.zeros(n)], axis=1)[None], CalibrationCounts(calibration_counts))
+    uncertainty = covariance(model, (1.0, 1.0))
+    spread, smooth = uncertainty.parameters, smoothed(model)
     variance = np.diag(spread)[:n]
-    effective = np.divide(smooth * (1 - smooth), variance, out=np.zeros(n), where=held & (variance > 0))
+    effective = np.divide(smooth * (1 - smooth), variance, out=np.zeros(n), where=has_images & (variance > 0))
     # The share of those read as w that show w: π_w C_ww / sum over k of π_k C_kw.
-    shares, answers = fit.shown[0], fit.answers
+    shares, answers = model.shown[0], model.answers
     joint = shares[:, None] * answers
-    whole = joint.sum(axis=0)
-    shown = np.diag(joint) / whole
+    read_shares = joint.sum(axis=0)
+    shown = np.diag(joint) / read_shares
     slopes = np.zeros((n, spread.shape[0]))
-    by_share, by_answer = found.shown.reshape(n, -1), found.answers.reshape(n, n, -1)
+    by_share, by_answer = uncertainty.shown.reshape(n, -1), uncertainty.answers.reshape(n, n, -1)
     for w in range(n):
         of_joint = by_share * answers[:, w, None] + shares[:, None] * by_answer[:, w]
-        slopes[w] = (of_joint[w] - shown[w] * of_joint.sum(axis=0)) / whole[w]
-    wide = z * np.sqrt(np.maximum(np.einsum("wp,pq,wq->w", slopes, spread, slopes), 0.0))
+        slopes[w] = (of_joint[w] - shown[w] * of_joint.sum(axis=0)) / read_shares[w]
+    margin = z * np.sqrt(np.maximum(np.einsum("wp,pq,wq->w", slopes, spread, slopes), 0.0))
     images = shares * (r + x).sum()
-    others = images.sum() - images
-    named = images @ answers
+    other_images = images.sum() - images
+    read_images = images @ answers
     return ReadAccuracies(
-        accuracy=np.where(held, fit.accuracy[:n], np.nan),
+        accuracy=np.where(has_images, model.accuracy[:n], np.nan),
         effective=effective,
         covariance=spread[:n, :n],
-        from_reader=found.verifier,
-        shown=np.where(held, shown, np.nan),
-        shown_low=np.where(held, np.clip(shown - wide, 0.0, 1.0), np.nan),
-        shown_high=np.where(held, np.clip(shown + wide, 0.0, 1.0), np.nan),
+        from_reader=uncertainty.verifier,
+        shown=np.where(has_images, shown, np.nan),
+        shown_low=np.where(has_images, np.clip(shown - margin, 0.0, 1.0), np.nan),
+        shown_high=np.where(has_images, np.clip(shown + margin, 0.0, 1.0), np.nan),
         sensitivity=np.diag(answers).copy(),
-        specificity=1 - np.divide(named - images * np.diag(answers), others, out=np.zeros(n), where=others > 0),
+        specificity=1
+        - np.divide(read_images - images * np.diag(answers), other_images, out=np.zeros(n), where=other_images > 0),
     )

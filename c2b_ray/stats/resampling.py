@@ -50,18 +50,18 @@ def upper_tail(observed: ArrayLike, permuted: ArrayLike) -> Floats:
     Returns: float64 (...,) in (0, 1]; 1 where all permuted values are alike and the observed one is no larger. NaN
     where observed is NaN.
     """
-    seen, drawn = np.asarray(observed, np.float64), np.asarray(permuted, np.float64)
-    tolerance = 1e-12 * (1 + np.abs(seen))
-    count = (drawn >= seen - tolerance).sum(axis=0)
-    exact = (1.0 + count) / (1.0 + len(drawn))
-    mean, spread = drawn.mean(axis=0), drawn.std(axis=0)
+    observed_values, permuted_values = np.asarray(observed, np.float64), np.asarray(permuted, np.float64)
+    tolerance = 1e-12 * (1 + np.abs(observed_values))
+    count = (permuted_values >= observed_values - tolerance).sum(axis=0)
+    exact = (1.0 + count) / (1.0 + len(permuted_values))
+    mean, spread = permuted_values.mean(axis=0), permuted_values.std(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        skewness = np.clip((((drawn - mean) / spread) ** 3).mean(axis=0), 1e-3, None)
+        skewness = np.clip((((permuted_values - mean) / spread) ** 3).mean(axis=0), 1e-3, None)
         shape = 4 / skewness**2
-        tail = scipy.stats.gamma.sf(shape + (seen - mean) / spread * np.sqrt(shape), shape)
+        tail = scipy.stats.gamma.sf(shape + (observed_values - mean) / spread * np.sqrt(shape), shape)
     use = (count < FEW) & (spread > 0) & np.isfinite(tail)
     result = np.where(use, np.clip(np.minimum(np.where(use, tail, 1.0), exact), 1e-300, 1), exact)
-    return np.where(np.isnan(seen), np.nan, result)
+    return np.where(np.isnan(observed_values), np.nan, result)
 
 
 def bootstrap_weights(items: int, resamples: int, seed: int) -> Floats:
@@ -88,35 +88,35 @@ def difference_of(
     Returns: (low, high, p_value); p is 1 where both are alike in every sample, NaN where either is NaN.
     """
     change = a - b
-    usable = np.isfinite(change)
-    if usable.sum() < 2:
+    is_finite = np.isfinite(change)
+    if is_finite.sum() < 2:
         return float("nan"), float("nan"), float("nan")
-    return normal_difference(values[0] - values[1], float(change[usable].std(ddof=1)), confidence, margin)
+    return normal_difference(values[0] - values[1], float(change[is_finite].std(ddof=1)), confidence, margin)
 
 
 def independent_difference_of(
     a: Floats, b: Floats, values: tuple[float, float], confidence: float, margin: float = 0.0
 ) -> tuple[float, float, float]:
     """Like `difference_of`, for replicates of two independent sets of samples: s^2 = var(a*) + var(b*)."""
-    one, other = a[np.isfinite(a)], b[np.isfinite(b)]
-    if min(len(one), len(other)) < 2:
+    finite_a, finite_b = a[np.isfinite(a)], b[np.isfinite(b)]
+    if min(len(finite_a), len(finite_b)) < 2:
         return float("nan"), float("nan"), float("nan")
     return normal_difference(
-        values[0] - values[1], float(np.hypot(one.std(ddof=1), other.std(ddof=1))), confidence, margin
+        values[0] - values[1], float(np.hypot(finite_a.std(ddof=1), finite_b.std(ddof=1))), confidence, margin
     )
 
 
 def normal_difference(gap: float, spread: float, confidence: float, margin: float) -> tuple[float, float, float]:
     if not np.isfinite(gap):
         return float("nan"), float("nan"), float("nan")
-    reach = float(scipy.stats.norm.ppf((1 + confidence) / 2)) * spread
+    half_width = float(scipy.stats.norm.ppf((1 + confidence) / 2)) * spread
     if spread:
         p_value = float(
             scipy.stats.norm.sf((abs(gap) - margin) / spread) + scipy.stats.norm.sf((abs(gap) + margin) / spread)
         )
     else:
         p_value = 1.0 if abs(gap) <= margin else 0.0
-    return gap - reach, gap + reach, p_value
+    return gap - half_width, gap + half_width, p_value
 
 
 # Whether two estimates differ: by their bootstrap samples, or by their intervals where samples say little.
@@ -158,11 +158,13 @@ def difference_of_estimates(
         difference = difference_of if paired else independent_difference_of
         return difference(a.replicates, b.replicates, values, confidence, margin)
     gap = a.value - b.value
-    below = float(np.hypot(a.value - a.low, b.high - b.value))
-    above = float(np.hypot(a.high - a.value, b.value - b.low))
-    spread = (below if gap > 0 else above) / float(scipy.stats.norm.ppf((1 + confidence) / 2))
+    lower_distance = float(np.hypot(a.value - a.low, b.high - b.value))
+    upper_distance = float(np.hypot(a.high - a.value, b.value - b.low))
+    spread = (lower_distance if gap > 0 else upper_distance) / float(scipy.stats.norm.ppf((1 + confidence) / 2))
     p_value = normal_difference(gap, spread, confidence, margin)[2]
-    return (gap - below, gap + above, p_value) if np.isfinite(p_value) else (p_value, p_value, p_value)
+    return (
+        (gap - lower_distance, gap + upper_distance, p_value) if np.isfinite(p_value) else (p_value, p_value, p_value)
+    )
 
 
 # Spearman's rank correlation with an interval and a p-value that holds for few pairs.
@@ -190,8 +192,8 @@ class RankCorrelation:
 
 def rank_correlation(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> RankCorrelation:
     """Like `rank_correlations`, for one pair of variables, each (items,); the result's arrays have no axes."""
-    both = rank_correlations(np.asarray(x)[None], np.asarray(y)[None], confidence)
-    return RankCorrelation(*(getattr(both, name)[0, 0] for name in RankCorrelation.__dataclass_fields__))
+    correlations = rank_correlations(np.asarray(x)[None], np.asarray(y)[None], confidence)
+    return RankCorrelation(*(getattr(correlations, name)[0, 0] for name in RankCorrelation.__dataclass_fields__))
 
 
 def rank_correlations(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> RankCorrelation:
@@ -218,8 +220,8 @@ def rank_correlations(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> R
         raise ValueError("values must be finite; leave items without one out first")
     items = a.shape[1]
     if items < LEAST:
-        nothing = np.full((len(a), len(b)), np.nan)
-        return RankCorrelation(nothing, nothing, nothing, nothing, nothing)
+        undefined = np.full((len(a), len(b)), np.nan)
+        return RankCorrelation(undefined, undefined, undefined, undefined, undefined)
     u, v = _standardised(a), _standardised(b)
     rho = np.clip(u @ v.T, -1, 1)
     low, high = _interval(rho, items, confidence)
@@ -249,12 +251,12 @@ def _interval(rho: Floats, items: int, confidence: float) -> tuple[Floats, Float
         raise ValueError(f"confidence = {confidence} must lie strictly between 0 and 1")
     if items == LEAST:
         return np.where(np.isnan(rho), np.nan, -1.0), np.where(np.isnan(rho), np.nan, 1.0)
-    reach = ndtri((1 + confidence) / 2) * np.sqrt((1 + rho**2 / 2) / (items - 3))
+    half_width = ndtri((1 + confidence) / 2) * np.sqrt((1 + rho**2 / 2) / (items - 3))
     centre = np.arctanh(np.clip(rho, -1 + 1e-12, 1 - 1e-12))
     # Few items in perfect order are no proof of a perfect order: the centre is at most that of one swap short of it.
-    most = np.arctanh(1 - 6 / (items * (items**2 - 1)))
-    bounded = np.clip(centre, -most, most)
-    low, high = np.tanh(bounded - reach), np.tanh(bounded + reach)
+    largest = np.arctanh(1 - 6 / (items * (items**2 - 1)))
+    bounded = np.clip(centre, -largest, largest)
+    low, high = np.tanh(bounded - half_width), np.tanh(bounded + half_width)
     return np.minimum(low, rho), np.maximum(high, rho)
 
 
@@ -276,8 +278,8 @@ def _tail(u: Floats, v: Floats, rho: Floats) -> Floats:
     shapes = ((_excess(u)[:, None] * _excess(v)) * (n - 2) * (n - 3) / (3 * n * (n - 1) ** 2) + 1) * 3 / (n**2 - 1)
     kurtosis = np.clip(shapes * (n - 1) ** 2, 1.01, 2.99)
     shape = (3 * kurtosis - 3) / (6 - 2 * kurtosis)
-    reach = np.sqrt((2 * shape + 1) / (n - 1))
-    result: Floats = 2 * betainc(shape, shape, np.maximum(1 - np.abs(rho) / reach, 0) / 2)
+    bound = np.sqrt((2 * shape + 1) / (n - 1))
+    result: Floats = 2 * betainc(shape, shape, np.maximum(1 - np.abs(rho) / bound, 0) / 2)
     return result
 
 
@@ -294,9 +296,9 @@ def _permutation(u: Floats, v: Floats, rho: Floats) -> Floats:
     orders, exact = _orders(items)
     tail = rho if exact else _tail(u, v, rho)
     result = np.full(rho.shape, np.nan)
-    for column, other in enumerate(v):
-        drawn = np.abs(other[orders] @ u.T)  # (orders, variables)
-        count = (drawn >= np.abs(rho[:, column]) - 1e-9).sum(axis=0)
+    for column, v_row in enumerate(v):
+        permuted = np.abs(v_row[orders] @ u.T)  # (orders, variables)
+        count = (permuted >= np.abs(rho[:, column]) - 1e-9).sum(axis=0)
         p = count / len(orders) if exact else (count + 1) / (len(orders) + 1)
         if not exact:
             p = np.where(count < FEW, np.minimum(p, tail[:, column]), p)

@@ -52,29 +52,31 @@ def cider(candidates: Sequence[Words], references: Sequence[Sequence[Words]]) ->
     """
     if len(candidates) != len(references):
         raise ValueError(f"{len(candidates)} candidates, but references of {len(references)} images")
-    if lacking := [row for row, some in enumerate(references) if not some]:
-        raise ValueError(f"image {lacking[0]} has no reference caption")
-    counts = [[_grams(words) for words in some] for some in references]
+    if without_reference := [row for row, captions_of_image in enumerate(references) if not captions_of_image]:
+        raise ValueError(f"image {without_reference[0]} has no reference caption")
+    counts = [[_grams(words) for words in captions_of_image] for captions_of_image in references]
     frequency: Counter[Gram] = Counter()
-    for some in counts:
-        frequency.update({gram for grams in some for gram in grams})
+    for captions_of_image in counts:
+        frequency.update({gram for grams in captions_of_image for gram in grams})
     size = math.log(len(references)) if references else 0.0
     scores = [
-        _score(_vector(_grams(words), frequency, size), [_vector(grams, frequency, size) for grams in some])
-        for words, some in zip(candidates, counts, strict=True)
+        _score(
+            _vector(_grams(words), frequency, size), [_vector(grams, frequency, size) for grams in captions_of_image]
+        )
+        for words, captions_of_image in zip(candidates, counts, strict=True)
     ]
     return np.array(scores, np.float64)
 
 
 def _grams(words: Words) -> Counter[Gram]:
-    return Counter(tuple(words[at : at + n]) for n in range(1, LONGEST + 1) for at in range(len(words) - n + 1))
+    return Counter(tuple(words[i : i + n]) for n in range(1, LONGEST + 1) for i in range(len(words) - n + 1))
 
 
 def _vector(grams: Counter[Gram], frequency: Counter[Gram], size: float) -> _Vector:
     weights: list[dict[Gram, float]] = [{} for _ in range(LONGEST)]
     for gram, count in grams.items():
         weights[len(gram) - 1][gram] = count * (size - math.log(max(1.0, frequency[gram])))
-    norms = [math.sqrt(sum(weight**2 for weight in some.values())) for some in weights]
+    norms = [math.sqrt(sum(weight**2 for weight in grams_of_length.values())) for grams_of_length in weights]
     return _Vector(weights, norms, sum(count for gram, count in grams.items() if len(gram) == 2))
 
 
@@ -83,10 +85,14 @@ def _score(candidate: _Vector, references: Sequence[_Vector]) -> float:
     for reference in references:
         similar = 0.0
         for n in range(LONGEST):
-            ours, theirs = candidate.weights[n], reference.weights[n]
-            shared = sum(min(weight, theirs[gram]) * theirs[gram] for gram, weight in ours.items() if gram in theirs)
+            candidate_weights, reference_weights = candidate.weights[n], reference.weights[n]
+            product = sum(
+                min(weight, reference_weights[gram]) * reference_weights[gram]
+                for gram, weight in candidate_weights.items()
+                if gram in reference_weights
+            )
             norm = candidate.norms[n] * reference.norms[n]
-            similar += shared / norm if norm else shared
+            similar += product / norm if norm else product
         gap = candidate.length - reference.length
         total += similar / LONGEST * math.exp(-(gap**2) / (2 * SIGMA**2))
     return SCALE * total / len(references)
@@ -113,10 +119,10 @@ def recall_at(
     """
     if k < 1:
         raise ValueError(f"k = {k} must be 1 or more")
-    wanted = set(_listed(relevant))
-    if not wanted:
+    relevant_items = set(_listed(relevant))
+    if not relevant_items:
         return float("nan")
-    return len(wanted.intersection(_listed(ranked)[:k])) / len(wanted)
+    return len(relevant_items.intersection(_listed(ranked)[:k])) / len(relevant_items)
 
 
 def _listed(items: Collection[Hashable] | NDArray[Any]) -> list[Any]:

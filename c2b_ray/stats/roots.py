@@ -25,43 +25,43 @@ def crossing(
     """
     inside, outside = (end.copy() for end in ends)
     value_in, value_out = (value.copy() for value in values)
-    at, moved = outside.copy(), np.zeros(len(outside))
+    points, last_side = outside.copy(), np.zeros(len(outside))
     rows = np.flatnonzero(value_out > 0)
     for _ in range(ROUNDS):
         if not len(rows):
             break
         share = value_in[rows] / (value_in[rows] - value_out[rows])
-        at[rows] = inside[rows] + np.clip(share, 0.01, 0.99) * (outside[rows] - inside[rows])
-        value = function(at[rows], rows)
+        points[rows] = inside[rows] + np.clip(share, 0.01, 0.99) * (outside[rows] - inside[rows])
+        value = function(points[rows], rows)
         low, high = rows[value < 0], rows[value >= 0]
-        value_out[low[moved[low] > 0]] /= 2
-        value_in[high[moved[high] < 0]] /= 2
-        inside[low], value_in[low], moved[low] = at[low], value[value < 0], 1.0
-        outside[high], value_out[high], moved[high] = at[high], value[value >= 0], -1.0
+        value_out[low[last_side[low] > 0]] /= 2
+        value_in[high[last_side[high] < 0]] /= 2
+        inside[low], value_in[low], last_side[low] = points[low], value[value < 0], 1.0
+        outside[high], value_out[high], last_side[high] = points[high], value[value >= 0], -1.0
         rows = rows[(np.abs(value) > CLOSE) & (np.abs(inside[rows] - outside[rows]) > PRECISION)]
-    return at
+    return points
 
 
 def falling_root(function: Callable[[Floats], tuple[Floats, Floats]], scale: Floats) -> Floats:
     """Finds the zeros of falling functions by Newton's method, with bisection on a logarithmic-like scale where a step
     leaves the bracket."""
-    at = np.zeros(scale.shape)
+    point = np.zeros(scale.shape)
     low, high = -FARTHEST * scale, FARTHEST * scale
     for _ in range(ROUNDS):
-        value, slope = function(at)
-        low, high = np.where(value > 0, at, low), np.where(value > 0, high, at)
+        value, slope = function(point)
+        low, high = np.where(value > 0, point, low), np.where(value > 0, high, point)
         with np.errstate(over="ignore"):
-            newton = at - np.divide(value, slope, out=np.full(at.shape, np.inf), where=slope < 0)
-        within = (newton > low) & (newton < high)
+            newton = point - np.divide(value, slope, out=np.full(point.shape, np.inf), where=slope < 0)
+        is_bracketed = (newton > low) & (newton < high)
         result = newton
-        if not within.all():
+        if not is_bracketed.all():
             halfway = scale * np.sinh((np.arcsinh(low / scale) + np.arcsinh(high / scale)) / 2)
-            result = np.where(within, newton, halfway)
-        still = (np.abs(result - at) > PRECISION * (scale + np.abs(at))) & (np.abs(value) > 1e-15)
-        at = np.where(np.abs(value) > 1e-15, result, at)
+            result = np.where(is_bracketed, newton, halfway)
+        still = (np.abs(result - point) > PRECISION * (scale + np.abs(point))) & (np.abs(value) > 1e-15)
+        point = np.where(np.abs(value) > 1e-15, result, point)
         if not still.any():
             break
-    return at
+    return point
 
 
 # Arguments of tests and intervals: margins and levels, checked, and levels as normal deviates.

@@ -56,20 +56,20 @@ def images_to_settle(correct: ArrayLike, total: ArrayLike, tau: float, alpha: fl
     c, t = checked_cells(correct, total)
     checked_margin(tau)
     checked_levels(alpha=alpha, power=power)
-    accuracy, held = accuracies(c, t)
+    accuracy, nonempty = accuracies(c, t)
     values = c.shape[-1]
     if not c.size:
         return np.zeros(c.shape, np.int64)
-    off_diagonal = ~np.eye(values, dtype=bool) & held[..., None, :]
-    others = off_diagonal.sum(axis=-1, keepdims=True)
-    weights = np.eye(values) - off_diagonal / np.maximum(others, 1)
+    off_diagonal = ~np.eye(values, dtype=bool) & nonempty[..., None, :]
+    n_others = off_diagonal.sum(axis=-1, keepdims=True)
+    weights = np.eye(values) - off_diagonal / np.maximum(n_others, 1)
     smooth = (c + PSEUDO) / (t + 2 * PSEUDO)
     of_sums = (np.nan_to_num(accuracy)[..., None, :], (smooth * (1 - smooth))[..., None, :], weights)
-    rates, variances, signed = (np.broadcast_to(each, weights.shape).reshape(-1, values) for each in of_sums)
+    rates, variances, signed = (np.broadcast_to(sums_of, weights.shape).reshape(-1, values) for sums_of in of_sums)
     sums = _Sums.of(rates, variances, signed, tau)
-    needed = _least(sums, tau, alpha, power)
-    defined = held & (others[..., 0] > 0)
-    return np.where(defined.ravel() & (needed <= MOST_IMAGES), needed, -1).reshape(c.shape)
+    images = _least(sums, tau, alpha, power)
+    defined = nonempty & (n_others[..., 0] > 0)
+    return np.where(defined.ravel() & (images <= MOST_IMAGES), images, -1).reshape(c.shape)
 
 
 @dataclass(frozen=True)
@@ -103,37 +103,40 @@ class _Sums:
 def _least(sums: _Sums, tau: float, alpha: float, power: float) -> Ints:
     """Finds the least number of images at which the outcome is settled; MOST_IMAGES + 1 where none is."""
     result = np.full(len(sums.phi), MOST_IMAGES + 1, np.int64)
-    for chosen, is_settled in ((sums.beyond, _found), (~sums.beyond, _clear)):
-        of = sums.rows(chosen)
-        low, high = np.zeros(len(of.phi), np.int64), np.full(len(of.phi), MOST_IMAGES + 1, np.int64)
+    for mask, is_settled in ((sums.beyond, _found), (~sums.beyond, _clear)):
+        selected = sums.rows(mask)
+        low, high = np.zeros(len(selected.phi), np.int64), np.full(len(selected.phi), MOST_IMAGES + 1, np.int64)
         while (high - low > 1).any():
             # The middle of a logarithmic scale: most numbers are small beside the largest.
             middle = np.clip(np.sqrt((low + 1.0) * high).astype(np.int64), low + 1, np.maximum(high - 1, low + 1))
-            settled = is_settled(of, middle.astype(np.float64), tau, alpha, power)
+            is_settled_at = is_settled(selected, middle.astype(np.float64), tau, alpha, power)
             open_still = high - low > 1
-            high, low = np.where(open_still & settled, middle, high), np.where(open_still & ~settled, middle, low)
-        result[chosen] = high
+            high, low = (
+                np.where(open_still & is_settled_at, middle, high),
+                np.where(open_still & ~is_settled_at, middle, low),
+            )
+        result[mask] = high
     return result
 
 
 def _found(sums: _Sums, n: Floats, tau: float, alpha: float, power: float) -> NDArray[np.bool_]:
     rates = sums.outcome(np.full(len(n), -float(ndtri(power))), n)
     images = np.broadcast_to(n[:, None], rates.shape)
-    above: NDArray[np.bool_] = (sums.weights * rates).sum(axis=-1) > tau
-    return above & (contrast_p_values(rates * images, images, sums.weights, tau) <= alpha)
+    exceeds: NDArray[np.bool_] = (sums.weights * rates).sum(axis=-1) > tau
+    return exceeds & (contrast_p_values(rates * images, images, sums.weights, tau) <= alpha)
 
 
 def _clear(sums: _Sums, n: Floats, tau: float, alpha: float, power: float) -> NDArray[np.bool_]:
     width = 2 * sums.phi * np.sqrt(n) / sums.deviation
     nearer = _deviates_within(width, power)
     images = np.broadcast_to(n[:, None], sums.weights.shape)
-    room = []
+    margins = []
     for deviates in (nearer, -nearer - width):
         p = contrast_none_p_values(sums.outcome(deviates, n) * images, images, sums.weights, tau)
         # So many deviations further and the outcome would be just settled.
-        room.append(np.abs(deviates) - ndtri(np.clip(p, 1e-300, 1 - 1e-16)) + ndtri(alpha))
-    settled: NDArray[np.bool_] = ndtr(room[0]) + ndtr(room[1]) - 1 >= power
-    return settled
+        margins.append(np.abs(deviates) - ndtri(np.clip(p, 1e-300, 1 - 1e-16)) + ndtri(alpha))
+    result: NDArray[np.bool_] = ndtr(margins[0]) + ndtr(margins[1]) - 1 >= power
+    return result
 
 
 def _deviates_within(width: Floats, power: float) -> Floats:
@@ -141,8 +144,8 @@ def _deviates_within(width: Floats, power: float) -> Floats:
     low, high = (np.full(width.shape, float(ndtri(level))) for level in (power, (1 + power) / 2))
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        enough = ndtr(middle) + ndtr(middle + width) - 1 >= power
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        suffices = ndtr(middle) + ndtr(middle + width) - 1 >= power
+        low, high = np.where(suffices, low, middle), np.where(suffices, middle, high)
     return high
 
 
@@ -218,9 +221,9 @@ def _power(size: Floats, cell: Variation, design: TwoStages, critical: Floats) -
     first, second = (
         np.maximum(np.sqrt(np.asarray(cell.inflation) * variance / np.asarray(n)), NO_DEVIATION) for n in design.images
     )
-    moved = size[..., None] + np.sqrt(np.asarray(cell.captions) * variance)[..., None] * _NODES
-    found = ndtr((moved - critical[..., None]) / second[..., None])
-    power: Floats = (ndtr((moved - design.least) / first[..., None]) * found) @ _WEIGHTS / _WEIGHTS.sum()
+    shifted = size[..., None] + np.sqrt(np.asarray(cell.captions) * variance)[..., None] * _NODES
+    chance = ndtr((shifted - critical[..., None]) / second[..., None])
+    power: Floats = (ndtr((shifted - design.least) / first[..., None]) * chance) @ _WEIGHTS / _WEIGHTS.sum()
     return power
 
 
@@ -242,16 +245,16 @@ def _critical(cell: Variation, design: TwoStages) -> Floats:
     def is_found(score: Floats) -> NDArray[np.bool_]:
         rates = np.stack([_accuracy(score, cell) + np.zeros(rate.shape), rate], axis=-1)
         weights = np.stack([sign, -sign], axis=-1)
-        found: NDArray[np.bool_] = contrast_p_values(rates * total, total, weights, design.tau) <= design.level
-        return found
+        significant: NDArray[np.bool_] = contrast_p_values(rates * total, total, weights, design.tau) <= design.level
+        return significant
 
     low, high = np.full(rate.shape, design.tau), np.maximum(rate, 1 - rate)
-    reached = is_found(high)
+    is_reached = is_found(high)
     for _ in range(SCREENING_HALVINGS):
         middle = (low + high) / 2
-        enough = is_found(middle)
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return np.where(np.isnan(images), np.nan, np.where(reached, high, np.inf))
+        suffices = is_found(middle)
+        low, high = np.where(suffices, low, middle), np.where(suffices, middle, high)
+    return np.where(np.isnan(images), np.nan, np.where(is_reached, high, np.inf))
 
 
 def _accuracy(size: Floats, cell: Variation) -> Floats:
@@ -276,12 +279,12 @@ def least_found(cell: Variation, design: TwoStages, power: float = 0.8) -> Float
     critical = _critical(cell, design)
     rate = np.asarray(cell.rate, np.float64)
     low, high = np.zeros(critical.shape), np.broadcast_to(np.maximum(rate, 1 - rate), critical.shape).copy()
-    reached = _power(high, cell, design, critical) >= power
+    is_reached = _power(high, cell, design, critical) >= power
     for _ in range(SCREENING_HALVINGS):
         middle = (low + high) / 2
-        enough = _power(middle, cell, design, critical) >= power
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return np.where(reached, high, np.nan)
+        suffices = _power(middle, cell, design, critical) >= power
+        low, high = np.where(suffices, low, middle), np.where(suffices, middle, high)
+    return np.where(is_reached, high, np.nan)
 
 
 # The number of pairs of answers that would settle whether a paired difference matters.
@@ -318,21 +321,21 @@ def paired_images_to_settle(
     def pairs(deviates: Floats, images: Floats) -> tuple[Floats, Floats, Floats]:
         """Returns the counts of an outcome so many deviations from the truth."""
         outcome = np.clip(d + deviates * deviation / np.sqrt(images), -differing, differing)
-        fewer, more = ((differing + side * outcome) / 2 * images for side in (-1, 1))
-        return fewer, more, images
+        fewer, larger = ((differing + side * outcome) / 2 * images for side in (-1, 1))
+        return fewer, larger, images
 
     def found(images: Floats) -> Floats:
         counts = pairs(np.full(d.shape, -float(ndtri(power))), images)
-        beyond = np.maximum(paired_difference_p_values(*counts, tau), mcnemar_p_values(*counts[:2]))
-        return np.where(counts[1] > counts[0], beyond, 1.0)
+        p_values = np.maximum(paired_difference_p_values(*counts, tau), mcnemar_p_values(*counts[:2]))
+        return np.where(counts[1] > counts[0], p_values, 1.0)
 
     def clear(images: Floats) -> Floats:
         one_side = d * np.sqrt(images) > deviation * 2
         deviates = np.where(one_side, float(ndtri(power)), float(ndtri((1 + power) / 2)))
         return paired_equivalence_p_values(*pairs(deviates, images), tau)
 
-    needed = np.where(d > tau, _least_pairs(found, d.shape, alpha), _least_pairs(clear, d.shape, alpha))
-    return np.where((n > 0) & (needed <= MOST_IMAGES), needed, -1).reshape(shape)
+    least = np.where(d > tau, _least_pairs(found, d.shape, alpha), _least_pairs(clear, d.shape, alpha))
+    return np.where((n > 0) & (least <= MOST_IMAGES), least, -1).reshape(shape)
 
 
 def _least_pairs(p_values: Callable[[Floats], Floats], shape: tuple[int, ...], alpha: float) -> Ints:
@@ -341,7 +344,7 @@ def _least_pairs(p_values: Callable[[Floats], Floats], shape: tuple[int, ...], a
     while (high - low > 1).any():
         # The middle of a logarithmic scale: most numbers are small beside the largest.
         middle = np.clip(np.sqrt((low + 1.0) * high).astype(np.int64), low + 1, np.maximum(high - 1, low + 1))
-        settled = p_values(middle.astype(np.float64)) <= alpha
+        suffices = p_values(middle.astype(np.float64)) <= alpha
         open_still = high - low > 1
-        high, low = np.where(open_still & settled, middle, high), np.where(open_still & ~settled, middle, low)
+        high, low = np.where(open_still & suffices, middle, high), np.where(open_still & ~suffices, middle, low)
     return high

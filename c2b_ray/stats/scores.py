@@ -39,8 +39,8 @@ def bias_scores(correct: ArrayLike, total: ArrayLike) -> Floats:
     is 0, and everywhere in a row with fewer than two cells that hold data. No classes in, no scores out.
     Raises: ValueError where not 0 <= correct <= total in whole numbers (with index and values), or where shapes differ.
     """
-    accuracy, held = accuracies(*checked_cells(correct, total))
-    return accuracy - mean_of_others(accuracy, held)
+    accuracy, has_images = accuracies(*checked_cells(correct, total))
+    return accuracy - mean_of_others(accuracy, has_images)
 
 
 def paper_verdicts(correct: ArrayLike, total: ArrayLike, tau: float | str | Decimal | Fraction) -> Ints:
@@ -55,18 +55,20 @@ def paper_verdicts(correct: ArrayLike, total: ArrayLike, tau: float | str | Deci
     0 too, as in the paper; `verdicts` says "undetermined" instead. No classes in, none out.
     Raises: ValueError as `bias_scores` does, and for a tau that is negative or not finite.
     """
-    right, seen = checked_cells(correct, total)
+    right, totals = checked_cells(correct, total)
     threshold = _exact(tau)
     signs = np.zeros(right.shape, dtype=np.int64)
     for row in np.ndindex(right.shape[:-1]):
         cells = {
-            j: Fraction(c, t) for j, (c, t) in enumerate(zip(right[row].tolist(), seen[row].tolist(), strict=True)) if t
+            j: Fraction(c, t)
+            for j, (c, t) in enumerate(zip(right[row].tolist(), totals[row].tolist(), strict=True))
+            if t
         }
         if len(cells) < 2:
             continue
-        whole = sum(cells.values(), Fraction(0))
+        accuracy_sum = sum(cells.values(), Fraction(0))
         for j, accuracy in cells.items():
-            phi = accuracy - (whole - accuracy) / (len(cells) - 1)
+            phi = accuracy - (accuracy_sum - accuracy) / (len(cells) - 1)
             signs[(*row, j)] = (phi > threshold) - (phi < -threshold)
     return signs
 
@@ -104,8 +106,8 @@ def checked_counts(correct: ArrayLike, total: ArrayLike) -> tuple[Ints, Ints]:
         raise ValueError(f"correct has shape {c.shape}, total has shape {t.shape}")
     sound = np.isfinite(t) & (np.floor(c) == c) & (np.floor(t) == t) & (c >= 0) & (c <= t)
     for index in np.argwhere(~sound):
-        at = tuple(index.tolist())
-        raise ValueError(f"cell {at}: correct={c[at]}, total={t[at]}; need whole numbers with 0 <= correct <= total")
+        i = tuple(index.tolist())
+        raise ValueError(f"cell {i}: correct={c[i]}, total={t[i]}; need whole numbers with 0 <= correct <= total")
     return c.astype(np.int64), t.astype(np.int64)
 
 
@@ -117,10 +119,8 @@ def checked_pairs(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> tup
         raise ValueError(f"the counts have shapes {a.shape}, {b.shape} and {n.shape}")
     sound = np.isfinite(n) & (a >= 0) & (b >= 0) & (a + b <= n * (1 + ROUNDING))
     for index in np.argwhere(~sound):
-        at = tuple(index.tolist())
-        raise ValueError(
-            f"cell {at}: only_a={a[at]}, only_b={b[at]}, total={n[at]}; need 0 <= only_a + only_b <= total"
-        )
+        i = tuple(index.tolist())
+        raise ValueError(f"cell {i}: only_a={a[i]}, only_b={b[i]}, total={n[i]}; need 0 <= only_a + only_b <= total")
     return a, b, n
 
 
@@ -134,16 +134,16 @@ def checked_cells(correct: ArrayLike, total: ArrayLike) -> tuple[Ints, Ints]:
 
 def accuracies(correct: Ints | Floats, total: Ints | Floats) -> tuple[Floats, NDArray[np.bool_]]:
     """Returns the accuracy of each cell (NaN without data) and a mask of the cells that hold data."""
-    held = total > 0
-    return np.divide(correct, total, out=np.full(total.shape, np.nan), where=held), held
+    has_images = total > 0
+    return np.divide(correct, total, out=np.full(total.shape, np.nan), where=has_images), has_images
 
 
-def mean_of_others(values: Floats, held: NDArray[np.bool_]) -> Floats:
+def mean_of_others(values: Floats, has_images: NDArray[np.bool_]) -> Floats:
     """Computes for every j on the last axis the mean of the values over the other held cells; NaN where there
     is none."""
     off_diagonal = 1.0 - np.eye(values.shape[-1])
-    count = held @ off_diagonal
-    total: Floats = np.where(held, values, 0.0) @ off_diagonal
+    count = has_images @ off_diagonal
+    total: Floats = np.where(has_images, values, 0.0) @ off_diagonal
     mean: Floats = np.divide(total, count, out=np.full(values.shape, np.nan), where=count > 0)
     return mean
 
@@ -170,8 +170,8 @@ def bias_score_deviations(deviation: ArrayLike, number: ArrayLike) -> Floats:
     """
     d, n = np.nan_to_num(np.asarray(deviation, np.float64)), np.asarray(number, np.float64)
     of_mean = np.divide(d**2, n, out=np.zeros(np.broadcast_shapes(d.shape, n.shape)), where=n > 0)
-    others = np.maximum((n > 0).sum(axis=-1, keepdims=True) - (n > 0), 1)
-    result: Floats = np.sqrt(of_mean + (of_mean.sum(axis=-1, keepdims=True) - of_mean) / others**2)
+    n_others = np.maximum((n > 0).sum(axis=-1, keepdims=True) - (n > 0), 1)
+    result: Floats = np.sqrt(of_mean + (of_mean.sum(axis=-1, keepdims=True) - of_mean) / n_others**2)
     return result
 
 
@@ -190,11 +190,11 @@ def by_blocks(function: Callable[..., Floats], *arrays: ArrayLike) -> Floats:
     `numpy.broadcast_arrays` takes them.
     Returns: what `function` returns, the blocks' results one after the other.
     """
-    whole = np.broadcast_arrays(*(np.asarray(array, np.float64) for array in arrays))
-    shape = whole[0].shape
+    broadcast = np.broadcast_arrays(*(np.asarray(array, np.float64) for array in arrays))
+    shape = broadcast[0].shape
     size = max(1, BLOCK // max(1, prod(shape[1:])))
     if len(shape) < 2 or shape[0] <= size:
-        return function(*whole)
+        return function(*broadcast)
     return np.concatenate(
-        [function(*(array[start : start + size] for array in whole)) for start in range(0, shape[0], size)]
+        [function(*(array[start : start + size] for array in broadcast)) for start in range(0, shape[0], size)]
     )

@@ -81,8 +81,8 @@ def evidence_paths(outcomes: ArrayLike, tau: float, step: int | None = None) -> 
     _checked_tau(tau)
     rounds, cells = x.shape
     if not rounds:
-        nothing = np.ones(cells)
-        return [Evidence(np.full(cells, np.nan), nothing, nothing, nothing, nothing, tau)]
+        ones = np.ones(cells)
+        return [Evidence(np.full(cells, np.nan), ones, ones, ones, ones, tau)]
     ends = np.array([*range(step, rounds, step), rounds] if step else [rounds]) - 1
     phi = np.cumsum(x, axis=0)[ends] / (ends + 1)[:, None]
     gains = [_gains(side, m)[ends] for side in (x, -x) for m in (tau, -tau)]
@@ -120,8 +120,8 @@ def sequential_p_values(evidence: Evidence) -> Floats:
     Returns: float64 (cells,) in [0, 1]; NaN where phi is.
     """
     sides = evidence.above_tau, evidence.below_minus_tau
-    claimed = (sides[0] + sides[1]) / 2 if evidence.tau < TWO_SIDED else np.where(evidence.phi > 0, *sides)
-    p_values: Floats = np.where(np.isnan(evidence.phi), np.nan, 1 / np.maximum(claimed, 1.0))
+    e_value = (sides[0] + sides[1]) / 2 if evidence.tau < TWO_SIDED else np.where(evidence.phi > 0, *sides)
+    p_values: Floats = np.where(np.isnan(evidence.phi), np.nan, 1 / np.maximum(e_value, 1.0))
     return p_values
 
 
@@ -171,17 +171,17 @@ def rounds_to_settle(outcomes: ArrayLike, tau: float, alpha: float = 0.05, step:
     phi = x.mean(axis=0)
     sign = np.where(phi > 0, 1.0, -1.0)
     biased = _rounds_until(sign * x, tau, step / 2 if tau < TWO_SIDED else step)
-    clear = np.maximum(_rounds_until(x, -tau, alpha), _rounds_until(-x, -tau, alpha))
-    needed = np.ceil(np.where(np.abs(phi) > tau, biased, clear))
-    return np.where(needed <= MOST_IMAGES, needed, -1).astype(np.int64)
+    none = np.maximum(_rounds_until(x, -tau, alpha), _rounds_until(-x, -tau, alpha))
+    rounds = np.ceil(np.where(np.abs(phi) > tau, biased, none))
+    return np.where(rounds <= MOST_IMAGES, rounds, -1).astype(np.int64)
 
 
 def _rounds_until(x: Floats, m: float, alpha: float) -> Floats:
     """Computes the rounds until "E[X] <= m" is refuted by 1/alpha, infinite where no stake gains; (cells,)."""
     growth = np.log1p(STAKES[:, None, None] * ((1 + x) / (1 + m) - 1)).mean(axis=1)
     to_gain = np.log(1 / alpha) - np.log(WEIGHTS)[:, None]
-    needed = np.divide(to_gain, growth, out=np.full(growth.shape, np.inf), where=growth > 0)
-    soonest: Floats = needed.min(axis=0)
+    rounds = np.divide(to_gain, growth, out=np.full(growth.shape, np.inf), where=growth > 0)
+    soonest: Floats = rounds.min(axis=0)
     return soonest
 
 
@@ -222,10 +222,12 @@ def chances_to_settle(
     phi, variance = x.mean(axis=0), (n * x.var(axis=0) + 1) / (n + 2)
     spread = np.sqrt(variance * (1 / n - 1 / rounds))
     of_score = np.sqrt(variance / rounds + np.square(between))
-    beyond = tau + np.maximum(_excess_needed(variance, rounds, step), -ndtri(alpha) * of_score)
-    within = np.maximum(tau - np.maximum(_excess_needed(variance, rounds, alpha), deviations(1 - alpha) * of_score), 0)
-    bias: Floats = ndtr((phi - beyond) / spread) + ndtr((-phi - beyond) / spread)
-    none: Floats = np.where(within > 0, ndtr((within - phi) / spread) - ndtr((-within - phi) / spread), 0.0)
+    above_tau = tau + np.maximum(_excess_needed(variance, rounds, step), -ndtri(alpha) * of_score)
+    within_tau = np.maximum(
+        tau - np.maximum(_excess_needed(variance, rounds, alpha), deviations(1 - alpha) * of_score), 0
+    )
+    bias: Floats = ndtr((phi - above_tau) / spread) + ndtr((-phi - above_tau) / spread)
+    none: Floats = np.where(within_tau > 0, ndtr((within_tau - phi) / spread) - ndtr((-within_tau - phi) / spread), 0.0)
     return bias, none
 
 
@@ -235,15 +237,15 @@ def _excess_needed(variance: Floats, rounds: int, level: float) -> Floats:
     gain = np.log(len(STAKES) / level)
     if rounds <= 2 * gain:
         return np.full(len(variance), np.inf)
-    needed: Floats = np.maximum(np.sqrt(2 * gain * variance / (rounds - 2 * gain)), gain / rounds)
-    return needed
+    distance: Floats = np.maximum(np.sqrt(2 * gain * variance / (rounds - 2 * gain)), gain / rounds)
+    return distance
 
 
-def joined(several: list[Evidence]) -> Evidence:
+def joined(families: list[Evidence]) -> Evidence:
     """Joins the evidence of several attributes' cells into one family."""
 
     def column(name: str) -> Floats:
-        return np.concatenate([*(getattr(one, name) for one in several), np.zeros(0)])
+        return np.concatenate([*(getattr(family, name) for family in families), np.zeros(0)])
 
     return Evidence(
         column("phi"),
@@ -251,7 +253,7 @@ def joined(several: list[Evidence]) -> Evidence:
         below_minus_tau=column("below_minus_tau"),
         below_tau=column("below_tau"),
         above_minus_tau=column("above_minus_tau"),
-        tau=several[0].tau if several else 0.0,
+        tau=families[0].tau if families else 0.0,
     )
 
 
@@ -278,8 +280,8 @@ def _contrasts(outcomes: ArrayLike) -> Floats:
 def _log_gain(x: Floats, m: float | Floats) -> Floats:
     """Computes the log of the average capital against "E[X] <= m", (cells,)."""
     ratio: NDArray[np.float64] = (1 + x) / (1 + np.asarray(m))
-    each = np.log1p(STAKES[:, None, None] * (ratio - 1)).sum(axis=1)
-    return _log_of_sum(each + np.log(WEIGHTS)[:, None])
+    log_gains = np.log1p(STAKES[:, None, None] * (ratio - 1)).sum(axis=1)
+    return _log_of_sum(log_gains + np.log(WEIGHTS)[:, None])
 
 
 def _log_of_sum(logs: Floats) -> Floats:
@@ -291,8 +293,8 @@ def _log_of_sum(logs: Floats) -> Floats:
 
 def _gains(x: Floats, m: float) -> Floats:
     """Computes the average capital against "E[X] <= m" after every round, (rounds, cells)."""
-    each = np.log1p(STAKES[:, None, None] * ((1 + x) / (1 + m) - 1)).cumsum(axis=1)
-    logs = _log_of_sum(each + np.log(WEIGHTS)[:, None, None])
+    log_gains = np.log1p(STAKES[:, None, None] * ((1 + x) / (1 + m) - 1)).cumsum(axis=1)
+    logs = _log_of_sum(log_gains + np.log(WEIGHTS)[:, None, None])
     gains: Floats = np.exp(np.minimum(logs, MOST_GAIN))
     return gains
 
@@ -300,9 +302,9 @@ def _gains(x: Floats, m: float) -> Floats:
 def _refuted_up_to(x: Floats, threshold: float) -> Floats:
     """Finds by bisection the largest m for which "E[X] <= m" is refuted, -1 where none is; the gain falls as m
     grows."""
-    refuted, held = np.full(x.shape[1], -1.0), np.ones(x.shape[1])
+    refuted, not_refuted = np.full(x.shape[1], -1.0), np.ones(x.shape[1])
     for _ in range(HALVINGS):
-        middle = (refuted + held) / 2
-        beyond = _log_gain(x, middle) >= threshold
-        refuted, held = np.where(beyond, middle, refuted), np.where(beyond, held, middle)
+        middle = (refuted + not_refuted) / 2
+        is_refuted = _log_gain(x, middle) >= threshold
+        refuted, not_refuted = np.where(is_refuted, middle, refuted), np.where(is_refuted, not_refuted, middle)
     return refuted

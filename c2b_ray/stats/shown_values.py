@@ -75,28 +75,28 @@ def shown(answers: ArrayLike, drawn: ArrayLike, calibrations: Sequence[ArrayLike
     Raises: ValueError where shapes do not agree or a number names no value.
     """
     a, d = np.asarray(answers, np.int64), np.asarray(drawn, np.int64)
-    known = [np.asarray(table, np.float64) for table in calibrations]
-    if a.ndim != 2 or a.shape != d.shape or a.shape[1] != len(known):
-        raise ValueError(f"answers and drawn must be (images, {len(known)} attributes), got {a.shape} and {d.shape}")
-    for b, table in enumerate(known):
+    tables = [np.asarray(table, np.float64) for table in calibrations]
+    if a.ndim != 2 or a.shape != d.shape or a.shape[1] != len(tables):
+        raise ValueError(f"answers and drawn must be (images, {len(tables)} attributes), got {a.shape} and {d.shape}")
+    for b, table in enumerate(tables):
         if table.ndim != 2 or table.shape[0] != table.shape[1]:
             raise ValueError(f"calibrations[{b}] must be square, got shape {table.shape}")
         numbers = np.concatenate([a[:, b], d[:, b], [-1]])
         if numbers.min() < -1 or numbers.max() >= len(table):
             raise ValueError(f"attribute {b} has values 0 to {len(table) - 1}, or -1 for none")
-    columns, blocks, inverses, spread, plain = [np.ones((len(a), 1))], [], [], [], []
+    columns, blocks, inverses, spread, by_attribute = [np.ones((len(a), 1))], [], [], [], []
     start = 1
-    for b, table in enumerate(known):
+    for b, table in enumerate(tables):
         confusion = _confusion(table)
         inverse = np.asarray(np.linalg.inv(confusion), np.float64)
-        of_answer, alone = _stand_ins(a[:, b], d[:, b], confusion, inverse)
+        of_answer, answer_only = _stand_ins(a[:, b], d[:, b], confusion, inverse)
         columns.append(of_answer)
         blocks.append(slice(start, start + len(table)))
         start += len(table)
         inverses.append(inverse)
         spread.append(_row_covariances(confusion, table.sum(axis=1)))
-        plain.append(alone)
-    by_answer = np.stack(plain, axis=1) if plain else np.zeros(a.shape, bool)
+        by_attribute.append(answer_only)
+    by_answer = np.stack(by_attribute, axis=1) if by_attribute else np.zeros(a.shape, bool)
     return ShownValues(np.hstack(columns), tuple(blocks), d, tuple(inverses), tuple(spread), by_answer)
 
 
@@ -105,17 +105,17 @@ def _confusion(table: Floats) -> Floats:
     rows = table + np.eye(len(table))
     confusion: Floats = rows / rows.sum(axis=1, keepdims=True)
     for pull in np.linspace(0, 1, 21):
-        drawn: Floats = (1 - pull) * confusion + pull * np.eye(len(table))
-        if np.linalg.svd(drawn, compute_uv=False).min(initial=1.0) >= LEAST_SINGULAR:
-            return drawn
+        shrunk: Floats = (1 - pull) * confusion + pull * np.eye(len(table))
+        if np.linalg.svd(shrunk, compute_uv=False).min(initial=1.0) >= LEAST_SINGULAR:
+            return shrunk
     return np.eye(len(table))
 
 
 def _row_covariances(confusion: Floats, counts: Floats) -> Floats:
-    whole = np.where(counts > 0, counts + 1, np.inf)[:, None, None]
+    totals = np.where(counts > 0, counts + 1, np.inf)[:, None, None]
     result: Floats = (
         np.einsum("kw,wv->kwv", confusion, np.eye(len(confusion))) - confusion[:, :, None] * confusion[:, None, :]
-    ) / whole
+    ) / totals
     return result
 
 
@@ -123,22 +123,22 @@ def _stand_ins(answers: Whole, drawn: Whole, confusion: Floats, inverse: Floats)
     """Returns one row per image whose expectation, given what the image shows, is 1 at that value and 0 elsewhere; and
     a mask of the rows that rest on the answer alone."""
     size = len(confusion)
-    said = answers >= 0
-    alone = np.ones(len(answers), bool)
+    answered = answers >= 0
+    answer_only = np.ones(len(answers), bool)
     result = np.zeros((len(answers), size))
-    result[said] = inverse[answers[said]]
-    both = said & (drawn >= 0)
+    result[answered] = inverse[answers[answered]]
+    both = answered & (drawn >= 0)
     if both.any():
         chance = _posterior(answers[both], drawn[both], confusion)
         square, shares = chance.T @ chance / len(chance), chance.mean(axis=0)
         root = np.sqrt(np.maximum(shares, 1e-9))
         if (shares > LEAST_SHARE).all() and np.linalg.eigvalsh(square / root[:, None] / root).min() > LEAST_SINGULAR**2:
             result[both] = chance @ np.linalg.solve(square, np.diag(shares))
-            alone[both] = False
-    if said.any():
-        result[~said] = result[said].mean(axis=0)
-    alone[~said] = False
-    return result, alone
+            answer_only[both] = False
+    if answered.any():
+        result[~answered] = result[answered].mean(axis=0)
+    answer_only[~answered] = False
+    return result, answer_only
 
 
 def _posterior(answers: Whole, drawn: Whole, confusion: Floats) -> Floats:
@@ -217,16 +217,16 @@ def effects(images: ShownValues, right: ArrayLike) -> Effects:
     mean = np.zeros(size)
     moments, sums = _moments(images), u.T @ y / max(n, 1)
     for _ in range(ROUNDS):
-        left = residuals(images, y, mean)
-        noise = left.T @ left + np.diag(RIDGE * (u**2).sum(axis=0) + 1e-9)
+        errors = residuals(images, y, mean)
+        noise = errors.T @ errors + np.diag(RIDGE * (u**2).sum(axis=0) + 1e-9)
         weighted = np.linalg.solve(noise, n * moments).T  # (effects, equations)
         solver = np.linalg.solve(n * weighted @ moments + np.diag(1 / variances), weighted) * n
-        before, mean = mean, solver @ sums
-        if np.abs(mean - before).max(initial=0.0) < CLOSE:
+        previous, mean = mean, solver @ sums
+        if np.abs(mean - previous).max(initial=0.0) < CLOSE:
             break
     missed = np.eye(size) - solver @ moments
     prior = (missed * variances) @ missed.T
-    slopes = tuple(np.einsum("ex,xkw->ekw", solver, at) for at in _equation_slopes(images, mean))
+    slopes = tuple(np.einsum("ex,xkw->ekw", solver, slope) for slope in _equation_slopes(images, mean))
     return Effects(mean, residuals(images, y, mean) @ solver.T / max(n, 1), prior, slopes)
 
 
@@ -243,11 +243,11 @@ def _moments(images: ShownValues) -> Floats:
 def residuals(images: ShownValues, y: Floats, mean: Floats, centred: bool = True) -> Floats:
     """Computes every image's residual of each normal equation; `centred`: with their mean subtracted."""
     u = images.columns
-    left = u * (y - u @ mean)[:, None]
+    errors = u * (y - u @ mean)[:, None]
     for block in images.blocks:
         in_block = u[:, block]
-        left[:, block] += in_block * ((in_block @ mean[block])[:, None] - mean[block])
-    result: Floats = left - (left.mean(axis=0) if centred and len(u) else 0.0)
+        errors[:, block] += in_block * ((in_block @ mean[block])[:, None] - mean[block])
+    result: Floats = errors - (errors.mean(axis=0) if centred and len(u) else 0.0)
     return result
 
 
@@ -260,8 +260,8 @@ def _equation_slopes(images: ShownValues, mean: Floats) -> list[Floats]:
         shares, cross = in_block.sum(axis=0) / max(len(u), 1), u.T @ in_block / max(len(u), 1)
         cross[block] = 0.0
         slopes = np.einsum("xk,w->xkw", cross, inverse @ mean[block])
-        within = shares[:, None, None] * (mean[block][None, None, :] - mean[block][:, None, None]) * inverse[None]
-        slopes[block] += np.moveaxis(within, 2, 0)
+        change = shares[:, None, None] * (mean[block][None, None, :] - mean[block][:, None, None]) * inverse[None]
+        slopes[block] += np.moveaxis(change, 2, 0)
         result.append(slopes)
     return result
 
@@ -334,40 +334,49 @@ def composition(images: ShownValues, attribute: int, left_out: Sequence[int] = (
     u = images.columns[rows]
     of_block = u[:, block]
     total = of_block.sum(axis=0)
-    held = (np.bincount(images.drawn[rows, attribute], minlength=n) > 0) & (total > 0.5)
-    share = np.divide(of_block, total, out=np.zeros_like(of_block), where=held)
+    present = (np.bincount(images.drawn[rows, attribute], minlength=n) > 0) & (total > 0.5)
+    share = np.divide(of_block, total, out=np.zeros_like(of_block), where=present)
     others = np.zeros(u.shape[1], bool)
     for b, columns in enumerate(images.blocks):
         others[columns] = b != attribute and b not in left_out
     x = u[:, others]
     means = share.T @ x
     spread = np.zeros((n, x.shape[1], x.shape[1]))
-    for j in np.flatnonzero(held):
-        at = share[:, j, None] * (x - means[j])
-        spread[j] = at.T @ at
-    of = np.concatenate([np.full(c.stop - c.start, b, np.int64) for b, c in enumerate(images.blocks)])[others[1:]]
-    middle = means[held].mean(axis=0) if held.any() else np.zeros(x.shape[1])
-    raw = np.where(held[:, None], means - middle, 0.0)
-    return Composition(attribute, rows, others, held, share, *_drawn_in(raw, spread, of, held))
+    for j in np.flatnonzero(present):
+        deviations = share[:, j, None] * (x - means[j])
+        spread[j] = deviations.T @ deviations
+    attribute_of_column = np.concatenate([np.full(c.stop - c.start, b, np.int64) for b, c in enumerate(images.blocks)])[
+        others[1:]
+    ]
+    middle = means[present].mean(axis=0) if present.any() else np.zeros(x.shape[1])
+    raw = np.where(present[:, None], means - middle, 0.0)
+    return Composition(attribute, rows, others, present, share, *_drawn_in(raw, spread, attribute_of_column, present))
 
 
-def _drawn_in(raw: Floats, spread: Floats, of: Whole, held: Mask) -> tuple[Floats, Floats, Floats, Floats]:
+def _drawn_in(
+    raw: Floats, spread: Floats, attribute_of_column: Whole, present: Mask
+) -> tuple[Floats, Floats, Floats, Floats]:
     """Shrinks differences by their noise and a normal prior whose width comes from each attribute's differences."""
-    width = np.full(len(of), APART**2)
-    size = len(of)
-    kept, doubt, hidden, apart = np.zeros_like(spread), np.zeros_like(spread), np.zeros_like(spread), raw.copy()
-    if not size or not held.any():
-        return apart, kept, doubt, hidden
-    noise = np.einsum("jxx->jx", spread[held])
-    for b in np.unique(of):
-        at = of == b
-        width[at] = APART**2 + max(0.0, float((raw[held][:, at] ** 2 - noise[:, at]).mean())) * EXTRA
-    kept[held] = width[:, None] * np.linalg.inv(spread[held] + np.diag(width) + 1e-9 * np.eye(size))
-    apart[held] = np.einsum("jxy,jy->jx", kept[held], raw[held])
-    doubt[held] = np.diag(width) - kept[held] * width
-    missed = np.eye(size) - kept[held]
-    hidden[held] = (missed * width) @ np.moveaxis(missed, 1, 2)
-    return apart, kept, doubt, hidden
+    width = np.full(len(attribute_of_column), APART**2)
+    size = len(attribute_of_column)
+    shrinkage, covariance, hidden, shrunk = (
+        np.zeros_like(spread),
+        np.zeros_like(spread),
+        np.zeros_like(spread),
+        raw.copy(),
+    )
+    if not size or not present.any():
+        return shrunk, shrinkage, covariance, hidden
+    noise = np.einsum("jxx->jx", spread[present])
+    for b in np.unique(attribute_of_column):
+        columns = attribute_of_column == b
+        width[columns] = APART**2 + max(0.0, float((raw[present][:, columns] ** 2 - noise[:, columns]).mean())) * EXTRA
+    shrinkage[present] = width[:, None] * np.linalg.inv(spread[present] + np.diag(width) + 1e-9 * np.eye(size))
+    shrunk[present] = np.einsum("jxy,jy->jx", shrinkage[present], raw[present])
+    covariance[present] = np.diag(width) - shrinkage[present] * width
+    missed = np.eye(size) - shrinkage[present]
+    hidden[present] = (missed * width) @ np.moveaxis(missed, 1, 2)
+    return shrunk, shrinkage, covariance, hidden
 
 
 def standardised(images: ShownValues, effects: Effects, right: ArrayLike, spread: Composition) -> Standardised:
@@ -379,29 +388,31 @@ def standardised(images: ShownValues, effects: Effects, right: ArrayLike, spread
     Args: right: booleans (N,), as for `effects`.
     Returns: `Standardised`.
     """
-    every = np.asarray(right, np.float64)
-    y, rows = every[spread.rows], spread.rows
-    others, share, held = spread.others, spread.share, spread.held
+    correct = np.asarray(right, np.float64)
+    y, rows = correct[spread.rows], spread.rows
+    others, share, present = spread.others, spread.share, spread.held
     x, mean = images.columns[rows][:, others], effects.mean[others]
-    contrast = _contrasts(held)
-    apart = contrast @ spread.apart
-    interaction_effects, interaction_doubt = _interactions(images, effects, every, spread)
+    contrast = _contrasts(present)
+    differences = contrast @ spread.apart
+    interaction_effects, interaction_doubt = _interactions(images, effects, correct, spread)
     changed = spread.apart * (mean + interaction_effects)
     moved = contrast @ changed.sum(axis=1)
     accuracy = share.T @ y
     of_images = (share * (y[:, None] - accuracy)) @ contrast.T
-    gone = share * (x @ np.einsum("jxy,x->yj", spread.kept, mean))
-    gone = (gone - share * gone.sum(axis=0)) @ contrast.T
-    away = effects.influence[:, others] @ apart.T  # what images change in `moved` by the effects
-    plain = (of_images**2).sum(axis=0)
-    elsewhere = (away[~rows] ** 2).sum(axis=0)
-    left = ((of_images - gone - away[rows]) ** 2).sum(axis=0) + elsewhere
-    moving = ((gone + away[rows]) ** 2).sum(axis=0) + elsewhere
-    doubt = _doubt(images, effects, (apart, contrast, interaction_doubt), spread)
-    added = np.maximum(left + doubt - plain, 0.0)
+    by_means = share * (x @ np.einsum("jxy,x->yj", spread.kept, mean))
+    by_means = (by_means - share * by_means.sum(axis=0)) @ contrast.T
+    by_effects = effects.influence[:, others] @ differences.T  # what images change in `moved` by the effects
+    own_variance = (of_images**2).sum(axis=0)
+    other_images = (by_effects[~rows] ** 2).sum(axis=0)
+    remaining = ((of_images - by_means - by_effects[rows]) ** 2).sum(axis=0) + other_images
+    moving = ((by_means + by_effects[rows]) ** 2).sum(axis=0) + other_images
+    uncertainty = _doubt(images, effects, (differences, contrast, interaction_doubt), spread)
+    added = np.maximum(remaining + uncertainty - own_variance, 0.0)
     parts = _by_attribute(images, spread, contrast, changed)
-    none = np.where(held & (held.sum() >= 2), 0.0, np.nan)
-    return Standardised(moved + none, np.sqrt(moving + doubt) + none, added + none, parts + none[:, None])
+    undefined = np.where(present & (present.sum() >= 2), 0.0, np.nan)
+    return Standardised(
+        moved + undefined, np.sqrt(moving + uncertainty) + undefined, added + undefined, parts + undefined[:, None]
+    )
 
 
 def _doubt(images: ShownValues, effects: Effects, slopes: tuple[Floats, Floats, Floats], spread: Composition) -> Floats:
@@ -411,7 +422,7 @@ def _doubt(images: ShownValues, effects: Effects, slopes: tuple[Floats, Floats, 
     `slopes`: the derivatives of `moved` by effects (n, others), the contrasts (n, n), and the covariances of the
     effects' differences on each value (n, others, others).
     """
-    apart, contrast, interaction_doubt = slopes
+    differences, contrast, interaction_doubt = slopes
     others, mean = spread.others, effects.mean[spread.others]
     prior = effects.prior[np.ix_(others, others)]
     influence = effects.influence[:, others]
@@ -421,9 +432,11 @@ def _doubt(images: ShownValues, effects: Effects, slopes: tuple[Floats, Floats, 
         + np.einsum("jxy,xy->j", spread.hidden, np.outer(mean, mean))
         + np.einsum("jx,jxy,jy->j", spread.apart, interaction_doubt, spread.apart)
     )
-    of_effects = np.einsum("jx,xy,jy->j", apart, prior, apart) + _of_calibration(images, effects, apart, spread)
-    doubt: Floats = of_effects + contrast**2 @ of_composition
-    return doubt
+    of_effects = np.einsum("jx,xy,jy->j", differences, prior, differences) + _of_calibration(
+        images, effects, differences, spread
+    )
+    uncertainty: Floats = of_effects + contrast**2 @ of_composition
+    return uncertainty
 
 
 def _by_attribute(images: ShownValues, spread: Composition, contrast: Floats, changed: Floats) -> Floats:
@@ -442,59 +455,63 @@ def _interactions(images: ShownValues, effects: Effects, right: Floats, spread: 
 
     Solves the normal equations of each value's images alone, with the residuals of the common effects.
     """
-    chosen = spread.others.copy()
-    chosen[0] = True
-    left = residuals(images, right, effects.mean, centred=False)[spread.rows][:, chosen]
-    n, size = spread.share.shape[1], int(chosen.sum()) - 1
-    differences, doubt = np.zeros((n, size)), np.zeros((n, size, size))
-    of = np.concatenate([np.full(c.stop - c.start, b) for b, c in enumerate(images.blocks)])[spread.others[1:]]
+    used = spread.others.copy()
+    used[0] = True
+    errors = residuals(images, right, effects.mean, centred=False)[spread.rows][:, used]
+    n, size = spread.share.shape[1], int(used.sum()) - 1
+    differences, covariances = np.zeros((n, size)), np.zeros((n, size, size))
+    attribute_of_column = np.concatenate([np.full(c.stop - c.start, b) for b, c in enumerate(images.blocks)])[
+        spread.others[1:]
+    ]
     variances = np.concatenate([[FLAT**2], np.full(size, (5 * INTERACTION) ** 2)])
-    cells = [_equations(images, spread, chosen, left, j) for j in range(n) if spread.held[j]]
+    cells = [_equations(images, spread, used, errors, j) for j in range(n) if spread.held[j]]
     for _ in range(FEW):
         for j, (information, score) in zip(np.flatnonzero(spread.held), cells, strict=True):
             covariance = np.linalg.inv(information + np.diag(1 / variances))
-            differences[j], doubt[j] = (covariance @ score)[1:], covariance[1:, 1:]
-        square = (differences**2 + np.einsum("jxx->jx", doubt))[spread.held]
-        for b in np.unique(of):
-            at = of == b
-            variances[1:][at] = (INTERACTION**2 * BELIEF + square[:, at].sum()) / (BELIEF + square[:, at].size)
-    return differences, doubt
+            differences[j], covariances[j] = (covariance @ score)[1:], covariance[1:, 1:]
+        square = (differences**2 + np.einsum("jxx->jx", covariances))[spread.held]
+        for b in np.unique(attribute_of_column):
+            columns = attribute_of_column == b
+            variances[1:][columns] = (INTERACTION**2 * BELIEF + square[:, columns].sum()) / (
+                BELIEF + square[:, columns].size
+            )
+    return differences, covariances
 
 
-def _equations(images: ShownValues, spread: Composition, chosen: Mask, left: Floats, j: int) -> tuple[Floats, Floats]:
+def _equations(images: ShownValues, spread: Composition, used: Mask, errors: Floats, j: int) -> tuple[Floats, Floats]:
     """Computes information and score of the effects among one value's images."""
     weights = spread.share[:, j]
-    u = images.columns[spread.rows][:, chosen]
+    u = images.columns[spread.rows][:, used]
     moments = u.T @ (weights[:, None] * u)
     start = 1
     for block in images.blocks:
-        if chosen[block].any():
-            at = slice(start, start + block.stop - block.start)
-            moments[at, at] = np.diag(np.maximum(weights @ u[:, at], 1e-6))
-            start = at.stop
-    centred = weights[:, None] * (left - weights @ left)
+        if used[block].any():
+            columns = slice(start, start + block.stop - block.start)
+            moments[columns, columns] = np.diag(np.maximum(weights @ u[:, columns], 1e-6))
+            start = columns.stop
+    centred = weights[:, None] * (errors - weights @ errors)
     noise = centred.T @ centred + np.diag(RIDGE * (weights[:, None] ** 2 * u**2).sum(axis=0) + 1e-9)
     weighted = np.linalg.solve(noise, moments).T
-    return weighted @ moments, weighted @ (weights @ left)
+    return weighted @ moments, weighted @ (weights @ errors)
 
 
-def _of_calibration(images: ShownValues, effects: Effects, apart: Floats, spread: Composition) -> Floats:
+def _of_calibration(images: ShownValues, effects: Effects, differences: Floats, spread: Composition) -> Floats:
     """Computes the part of the variance of `moved` that comes from errors of the confusion matrices, through
     composition and effects together."""
-    variance = np.zeros(len(apart))
-    every = np.zeros((len(apart), len(effects.mean)))
-    every[:, spread.others] = apart
+    variance = np.zeros(len(differences))
+    padded = np.zeros((len(differences), len(effects.mean)))
+    padded[:, spread.others] = differences
     for b, block in enumerate(images.blocks):
-        slopes = np.einsum("je,ekw->jkw", every, effects.slopes[b])
-        slopes -= np.einsum("jk,w->jkw", every[:, block], images.inverses[b] @ effects.mean[block])
+        slopes = np.einsum("je,ekw->jkw", padded, effects.slopes[b])
+        slopes -= np.einsum("jk,w->jkw", padded[:, block], images.inverses[b] @ effects.mean[block])
         variance += np.einsum("jkw,kwv,jkv->j", slopes, images.spread[b], slopes)
     return variance
 
 
-def _contrasts(held: Mask) -> Floats:
+def _contrasts(present: Mask) -> Floats:
     """Returns the weights (j, k) of accuracies in phi_j: 1 for j, minus 1 over the number of the others, 0 for values
     without images."""
-    n = len(held)
-    others = max(int(held.sum()) - 1, 1)
-    result: Floats = np.where(np.eye(n, dtype=bool), 1.0, -1.0 / others) * held
+    n = len(present)
+    n_others = max(int(present.sum()) - 1, 1)
+    result: Floats = np.where(np.eye(n, dtype=bool), 1.0, -1.0 / n_others) * present
     return result

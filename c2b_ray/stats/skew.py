@@ -185,32 +185,32 @@ def with_few(
     top = min(np.e * part, 1.0)
     spread = float(np.max(high / top * np.log(top / part), where=high < top, initial=0.0))
     highest = max(_mean_log(ratios[:, ~few], largest), spread)
-    most = max(float(-np.log(part)), _mean_log(ratios, np.zeros(1)))  # the value itself may be larger by a last digit
-    return max(0.0, min(limits[0], lowest)), min(max(limits[1], highest), most)
+    upper = max(float(-np.log(part)), _mean_log(ratios, np.zeros(1)))  # the value itself may be larger by a last digit
+    return max(0.0, min(limits[0], lowest)), min(max(limits[1], highest), upper)
 
 
 def _lowest(ratios: Floats, ideal: Floats, few: NDArray[np.bool_], nearest: Floats) -> float:
     """Returns the skew where groups of few items have the ratios `nearest`, and the others share what is left as they
     do."""
-    left = max(0.0, 1 - float((nearest * ideal[few]).sum()))
+    remainder = max(0.0, 1 - float((nearest * ideal[few]).sum()))
     shares = ratios[:, ~few] * ideal[~few]
-    held = shares.sum(axis=1, keepdims=True)
-    parts = np.where(held > 0, shares, ideal[~few]) / np.where(held > 0, held, max(ideal[~few].sum(), 1e-12))
-    return _mean_log(parts * left / ideal[~few], nearest)
+    totals = shares.sum(axis=1, keepdims=True)
+    parts = np.where(totals > 0, shares, ideal[~few]) / np.where(totals > 0, totals, max(ideal[~few].sum(), 1e-12))
+    return _mean_log(parts * remainder / ideal[~few], nearest)
 
 
 def _chances(shown: Floats, counts: Floats, confidence: float) -> tuple[Floats, Floats]:
     """Returns the limits of the chance of each group's items, of which `shown` are in the top k on average."""
     edge, shown = (1 - confidence) / 2 / len(counts), np.clip(shown, 0, counts)
-    none, every = shown < 1e-9, shown > counts - 1e-9
-    low = np.where(none, 0.0, scipy.stats.beta.ppf(edge, np.where(none, 1, shown), counts - shown + 1))
-    high = np.where(every, 1.0, scipy.stats.beta.ppf(1 - edge, shown + 1, np.where(every, 1, counts - shown)))
+    is_none, is_all = shown < 1e-9, shown > counts - 1e-9
+    low = np.where(is_none, 0.0, scipy.stats.beta.ppf(edge, np.where(is_none, 1, shown), counts - shown + 1))
+    high = np.where(is_all, 1.0, scipy.stats.beta.ppf(1 - edge, shown + 1, np.where(is_all, 1, counts - shown)))
     return low, high
 
 
-def _mean_log(many: Floats, few: Floats) -> float:
-    """Averages over rankings the log of the largest ratio: of groups; many: (rankings, groups)."""
-    largest = np.maximum(many.max(axis=1, initial=0.0), few.max())
+def _mean_log(ratios: Floats, other_ratios: Floats) -> float:
+    """Averages over rankings the log of the largest ratio: of groups; ratios: (rankings, groups)."""
+    largest = np.maximum(ratios.max(axis=1, initial=0.0), other_ratios.max())
     return float(np.log(np.maximum(largest, 1e-12)).mean())
 
 
@@ -238,11 +238,13 @@ class Pictures:
         None: every item is a picture of its own."""
         if copies is None:
             return Pictures(order, groups, np.ones(len(groups), np.int64), number)
-        kinds, which, sizes = np.unique(np.stack([copies, groups]), axis=1, return_inverse=True, return_counts=True)
-        ranked = which.ravel()[order]
-        firsts = [np.sort(np.unique(row, return_index=True)[1]) for row in ranked]
-        found = np.array([row[first] for row, first in zip(ranked, firsts, strict=True)], np.int64)
-        return Pictures(found.reshape(len(order), kinds.shape[1]), kinds[1], sizes, number)
+        kinds, picture_of_item, sizes = np.unique(
+            np.stack([copies, groups]), axis=1, return_inverse=True, return_counts=True
+        )
+        ranked = picture_of_item.ravel()[order]
+        first_positions = [np.sort(np.unique(row, return_index=True)[1]) for row in ranked]
+        rankings = np.array([row[first] for row, first in zip(ranked, first_positions, strict=True)], np.int64)
+        return Pictures(rankings.reshape(len(order), kinds.shape[1]), kinds[1], sizes, number)
 
     @property
     def single(self) -> bool:
@@ -285,16 +287,16 @@ def shuffled(pictures: Pictures, k: int, chance: Chance) -> Floats:
     A picture takes its group and its copies along, so the shares of all items stay as they are.
     """
     random = np.random.default_rng(chance.seed)
-    kinds, which = np.unique(np.stack([pictures.groups, pictures.sizes]), axis=1, return_inverse=True)
-    kind, top = which.ravel().astype(np.int16), pictures.order[:, :k]  # k items are at most k pictures
+    kinds, kind_of_picture = np.unique(np.stack([pictures.groups, pictures.sizes]), axis=1, return_inverse=True)
+    kind, top = kind_of_picture.ravel().astype(np.int16), pictures.order[:, :k]  # k items are at most k pictures
     size = max(1, CELLS_AT_ONCE // max(top.size, len(kind)))
     parts = []
     for start in range(0, chance.permutations, size):
-        some = random.permuted(np.tile(kind, (min(size, chance.permutations - start), 1)), axis=1)
-        picked = some[:, top]  # (some, rankings, pictures)
-        groups = picked if pictures.single else kinds[0].astype(np.int16)[picked]
-        kept = None if pictures.single else _kept(kinds[1][picked], k)
-        shares = np.stack([_share(groups == group, kept) for group in range(pictures.number)], axis=-1)
+        permuted = random.permuted(np.tile(kind, (min(size, chance.permutations - start), 1)), axis=1)
+        top_kinds = permuted[:, top]  # (permutations, rankings, pictures)
+        groups = top_kinds if pictures.single else kinds[0].astype(np.int16)[top_kinds]
+        counts = None if pictures.single else _kept(kinds[1][top_kinds], k)
+        shares = np.stack([_share(groups == group, counts) for group in range(pictures.number)], axis=-1)
         parts.append(mean_max(shares / pictures.ideal))
     return np.concatenate(parts)
 
@@ -307,30 +309,32 @@ def resampled(pictures: Pictures, k: int, chance: Chance) -> Floats:
     ideal = weights @ (member * sizes[:, None]) / (weights @ sizes)[:, None]
     result = np.empty((len(weights), len(first), pictures.number))
     for row, ranked in enumerate(first):
-        kept = _kept(weights[:, ranked] * sizes[ranked], k)
-        result[:, row] = kept @ member[ranked] / kept.sum(axis=1, keepdims=True)
+        counts = _kept(weights[:, ranked] * sizes[ranked], k)
+        result[:, row] = counts @ member[ranked] / counts.sum(axis=1, keepdims=True)
     return result / np.maximum(ideal, 0.5 / pictures.items)[:, None, :]
 
 
 def _reach(pictures: Pictures, k: int) -> int:
-    """Returns beyond how many pictures no sample's top k reaches. Where one does, its shares are of what it has."""
+    """Returns how many first pictures suffice for a sample's top k. Where they do not, its shares are of fewer."""
     if pictures.single:
         return min(len(pictures.sizes), int(k + 8 * np.sqrt(k) + 20))
-    through = np.cumsum(pictures.sizes[pictures.order], axis=1) >= k
-    most = int(through.argmax(axis=1).max(initial=0)) + 1
-    return min(len(pictures.sizes), int(2 * most + 8 * np.sqrt(most) + 20))
+    reached = np.cumsum(pictures.sizes[pictures.order], axis=1) >= k
+    deepest = int(reached.argmax(axis=1).max(initial=0)) + 1
+    return min(len(pictures.sizes), int(2 * deepest + 8 * np.sqrt(deepest) + 20))
 
 
 def _kept(sizes: Floats | Ints, k: int) -> Floats:
     """Returns how many items of each picture are among the first k, from sizes (..., pictures) in the order of
     ranks."""
-    before = np.cumsum(sizes, axis=-1) - sizes
-    result: Floats = np.clip(k - before, 0, sizes)
+    preceding = np.cumsum(sizes, axis=-1) - sizes
+    result: Floats = np.clip(k - preceding, 0, sizes)
     return result
 
 
-def _share(inside: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], kept: Floats | None) -> Floats:
-    result: Floats = inside.mean(axis=-1) if kept is None else (inside * kept).sum(axis=-1) / kept.sum(axis=-1)
+def _share(is_member: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], counts: Floats | None) -> Floats:
+    result: Floats = (
+        is_member.mean(axis=-1) if counts is None else (is_member * counts).sum(axis=-1) / counts.sum(axis=-1)
+    )
     return result
 
 
@@ -393,13 +397,15 @@ def mean_max_skew(
     pictures = Pictures.of(order, groups, number, copies)
     ratios = np.eye(number)[groups][order[:, :k]].mean(axis=1) / pictures.ideal
     value = float(mean_max(ratios))
-    null, drawn = shuffled(pictures, k, chance), resampled(pictures, k, chance)
-    limits = _interval(value, ratios, drawn - ratios, null, chance.confidence)
+    null, samples = shuffled(pictures, k, chance), resampled(pictures, k, chance)
+    limits = _interval(value, ratios, samples - ratios, null, chance.confidence)
     low, high = with_few(limits, ratios, (pictures.held, pictures.ideal), k / len(groups), chance.confidence)
     p_value = float(upper_tail(np.array([value]), null[:, None])[0])
     times = bootstrap_weights(len(order), chance.resamples, chance.seed + 1)
-    told = bool((pictures.held >= FEW).all())
-    replicates = (times * largest_log(drawn)).sum(axis=-1) / len(order) if told else np.full(len(times), np.nan)
+    enough_items = bool((pictures.held >= FEW).all())
+    replicates = (
+        (times * largest_log(samples)).sum(axis=-1) / len(order) if enough_items else np.full(len(times), np.nan)
+    )
     leads = np.bincount(ratios.argmax(axis=1), minlength=number)
     return MeanSkew(
         value, low, high, float(null.mean()), float(np.quantile(null, 0.95)), p_value, leads, replicates
@@ -420,24 +426,24 @@ def _interval(value: float, ratios: Floats, noise: Floats, null: Floats, confide
         return float(mean_max(1 + size * (ratios - 1)))
 
     def above(size: float) -> float:
-        shown = mean_max(1 + size * (ratios - 1) + noise) if size else null
-        return float((shown >= value - 1e-12).mean())
+        simulated = mean_max(1 + size * (ratios - 1) + noise) if size else null
+        return float((simulated >= value - 1e-12).mean())
 
     def below(size: float) -> float:
-        shown = mean_max(1 + size * (ratios - 1) + noise) if size else null
-        return float((shown <= value + 1e-12).mean())
+        simulated = mean_max(1 + size * (ratios - 1) + noise) if size else null
+        return float((simulated <= value + 1e-12).mean())
 
     low = 0.0 if above(0.0) > edge else true(_crossing(lambda size: above(size) > edge))
     high = 0.0 if below(0.0) <= edge else true(_crossing(lambda size: below(size) <= edge))
     return min(low, value), max(high, value)
 
 
-def _crossing(reached: Callable[[float], bool]) -> float:
-    """Finds where `reached`, false at 0, becomes true; at most `LARGEST`."""
-    least, most = 0.0, 1.0
-    while most < LARGEST and not reached(most):
-        least, most = most, 2 * most
+def _crossing(reaches: Callable[[float], bool]) -> float:
+    """Finds where `reaches`, false at 0, becomes true; at most `LARGEST`."""
+    low, high = 0.0, 1.0
+    while high < LARGEST and not reaches(high):
+        low, high = high, 2 * high
     for _ in range(HALVINGS):
-        middle = (least + most) / 2
-        least, most = (least, middle) if reached(middle) else (middle, most)
-    return (least + most) / 2
+        middle = (low + high) / 2
+        low, high = (low, middle) if reaches(middle) else (middle, high)
+    return (low + high) / 2

@@ -33,8 +33,8 @@ class StandardisedCount(NamedTuple):
     def limits(self, confidence: float = 0.95, times: float = 1.0) -> tuple[Floats, Floats]:
         """Computes limits: those of a weighted sum of Poisson counts (Fay & Feuer 1997, Eqs. 1-2).
 
-        Args: confidence: in (0, 1). times: as they would be with this many times the known images, of which as large a
-        share was taken; above 0.
+        Args: confidence: in (0, 1). times: the limits are those with this many times as many known images
+        and the same share of them taken; above 0.
         Returns: (low, high); high is infinite where the weight is, both are NaN where the value is.
         Raises: ValueError for the confidence or for times.
         """
@@ -42,11 +42,11 @@ class StandardisedCount(NamedTuple):
         if not times > 0:
             raise ValueError(f"times must be above 0, got {times}")
         value, variance, weight = (np.asarray(part, np.float64) for part in self)
-        known, tail = np.isfinite(weight), (1 - confidence) / 2
-        of_one = np.where(known, weight, 0.0) / times
+        is_known, tail = np.isfinite(weight), (1 - confidence) / 2
+        weight_of_one = np.where(is_known, weight, 0.0) / times
         low = _gamma_quantile(value, variance / times, tail)
-        high = _gamma_quantile(value + of_one, variance / times + of_one**2, 1 - tail)
-        return low, np.where(known | np.isnan(value), high, np.inf)[()]
+        high = _gamma_quantile(value + weight_of_one, variance / times + weight_of_one**2, 1 - tail)
+        return low, np.where(is_known | np.isnan(value), high, np.inf)[()]
 
 
 def strata(images: ArrayLike, known: ArrayLike, most: int = STRATA, least: int = LEAST) -> Floats:
@@ -57,18 +57,18 @@ def strata(images: ArrayLike, known: ArrayLike, most: int = STRATA, least: int =
     Returns: at most `most` - 1 numbers; a number x lies in stratum `np.searchsorted(limits, x, side="right")`. Empty
     where the known do not suffice for two strata.
     """
-    there, others = np.asarray(images, np.float64), np.sort(np.asarray(known, np.float64))
-    if not len(there):
+    values, known_values = np.asarray(images, np.float64), np.sort(np.asarray(known, np.float64))
+    if not len(values):
         return np.zeros(0)
-    kept: list[float] = []
-    above = len(others)
+    limits: list[float] = []
+    upper = len(known_values)
     # From above: the images nearest to a caption are those that matter, and the known ones are rare there.
-    for limit in np.unique(np.quantile(there, np.arange(1, most) / most))[::-1].tolist():
-        below = int(np.searchsorted(others, limit, side="left"))
-        if above - below >= least and below >= least:
-            kept.append(limit)
-            above = below
-    return np.array(kept[::-1])
+    for limit in np.unique(np.quantile(values, np.arange(1, most) / most))[::-1].tolist():
+        lower = int(np.searchsorted(known_values, limit, side="left"))
+        if upper - lower >= least and lower >= least:
+            limits.append(limit)
+            upper = lower
+    return np.array(limits[::-1])
 
 
 def standardised_count(images: ArrayLike, kept: ArrayLike, taken: ArrayLike) -> StandardisedCount:
@@ -85,12 +85,16 @@ def standardised_count(images: ArrayLike, kept: ArrayLike, taken: ArrayLike) -> 
     everywhere.
     Raises: ValueError where shapes differ or numbers are negative.
     """
-    of_all, rest, hits = (np.asarray(counts, np.float64) for counts in (images, kept, taken))
-    if not of_all.shape == rest.shape == hits.shape or of_all.ndim != 1 or min(map(_least, (of_all, rest, hits))) < 0:
+    image_counts, kept_counts, hits = (np.asarray(counts, np.float64) for counts in (images, kept, taken))
+    if (
+        not image_counts.shape == kept_counts.shape == hits.shape
+        or image_counts.ndim != 1
+        or min(map(_least, (image_counts, kept_counts, hits))) < 0
+    ):
         raise ValueError(f"images, kept and taken must be 0 or more, of one shape (strata,), got {images, kept, taken}")
-    unknown = (of_all > 0) & (rest == 0)
-    weights = np.divide(of_all, rest, out=np.zeros(of_all.shape), where=rest > 0)
-    odds = np.divide(hits, rest, out=np.zeros(of_all.shape), where=rest > 0)
+    unknown = (image_counts > 0) & (kept_counts == 0)
+    weights = np.divide(image_counts, kept_counts, out=np.zeros(image_counts.shape), where=kept_counts > 0)
+    odds = np.divide(hits, kept_counts, out=np.zeros(image_counts.shape), where=kept_counts > 0)
     value, variance = float((weights * hits).sum()), float((weights**2 * hits * (1 + odds)).sum())
     weight = np.inf if unknown.any() else float(weights.max(initial=0.0))
     return StandardisedCount(*(np.asarray(part)[()] for part in (value, variance, weight)))
@@ -102,8 +106,8 @@ def _least(counts: NDArray[np.float64]) -> float:
 
 def _gamma_quantile(mean: Floats, variance: Floats, share: float) -> Floats:
     """Returns the quantile of the gamma distribution with this mean and variance; 0 for a mean of 0."""
-    above = ~(mean <= 0)
-    scale = np.divide(variance, mean, out=np.zeros(np.shape(mean)), where=above)
-    shape = np.divide(mean, scale, out=np.ones(np.shape(mean)), where=above)
+    is_positive = ~(mean <= 0)
+    scale = np.divide(variance, mean, out=np.zeros(np.shape(mean)), where=is_positive)
+    shape = np.divide(mean, scale, out=np.ones(np.shape(mean)), where=is_positive)
     quantile: Floats = scale * gammaincinv(shape, share)
     return quantile

@@ -59,16 +59,16 @@ def space_similarity(
     products, sums, pairs = _gathered(units, of_fold, folds)
     value = _cosine(products.sum((0, 1)), sums.sum((0, 1)), pairs.sum(), centred)
     if folds == 1:
-        nothing = np.full(value.shape, np.nan)
-        return SpaceSimilarity(value, nothing, nothing)
-    left = []
+        undefined = np.full(value.shape, np.nan)
+        return SpaceSimilarity(value, undefined, undefined)
+    left_out = []
     for fold in range(folds):
-        keep = np.arange(folds) != fold
-        part = np.ix_(keep, keep)
-        left.append(_cosine(products[part].sum((0, 1)), sums[part].sum((0, 1)), pairs[part].sum(), centred))
-    spread = np.sqrt((folds - 1) / folds * ((np.array(left) - np.mean(left, axis=0)) ** 2).sum(axis=0))
-    reach = stdtrit(folds - 1, (1 + confidence) / 2) * spread
-    return SpaceSimilarity(value, np.clip(value - reach, -1, 1), np.clip(value + reach, -1, 1))
+        is_kept = np.arange(folds) != fold
+        part = np.ix_(is_kept, is_kept)
+        left_out.append(_cosine(products[part].sum((0, 1)), sums[part].sum((0, 1)), pairs[part].sum(), centred))
+    spread = np.sqrt((folds - 1) / folds * ((np.array(left_out) - np.mean(left_out, axis=0)) ** 2).sum(axis=0))
+    margin = stdtrit(folds - 1, (1 + confidence) / 2) * spread
+    return SpaceSimilarity(value, np.clip(value - margin, -1, 1), np.clip(value + margin, -1, 1))
 
 
 def _unit(space: NDArray[np.floating]) -> Floats:
@@ -96,9 +96,9 @@ def _gathered(units: Sequence[Floats], of_fold: NDArray[np.int64], folds: int) -
             upper = columns[None, :] > rows[:, None]
             cosines = np.stack([(unit[rows] @ unit[columns].T) * upper for unit in units])  # (E, rows, columns)
             for first in np.unique(of_fold[rows]):
-                some = cosines[:, of_fold[rows] == first].reshape(number, -1)
-                products[first, second] += some @ some.T
-                sums[first, second] += some.sum(axis=1)
+                block = cosines[:, of_fold[rows] == first].reshape(number, -1)
+                products[first, second] += block @ block.T
+                sums[first, second] += block.sum(axis=1)
                 pairs[first, second] += upper[of_fold[rows] == first].sum()
     return products, sums, pairs
 
@@ -151,12 +151,12 @@ def clustered_rate(failures: ArrayLike, totals: ArrayLike, confidence: float = 0
     images, captions = n.sum(axis=-1), (n > 0).sum(axis=-1)
     with np.errstate(invalid="ignore", divide="ignore"):
         rate = f.sum(axis=-1) / images
-        left_out = (f - rate[..., None] * n) / (images[..., None] - n)
-        spread = (captions - 1.0) / captions * (left_out**2).sum(axis=-1)
+        jackknife = (f - rate[..., None] * n) / (images[..., None] - n)
+        spread = (captions - 1.0) / captions * (jackknife**2).sum(axis=-1)
         effective = np.minimum(rate * (1 - rate) / spread, images)
-    alike, alone = (rate == 0) | (rate == 1), captions <= 1
-    effective = np.where(alone, images, np.where(alike, _effective_captions(n), effective))
-    z = np.where(alone | alike, deviations(confidence), _student(n, confidence))
+    is_extreme, is_single = (rate == 0) | (rate == 1), captions <= 1
+    effective = np.where(is_single, images, np.where(is_extreme, _effective_captions(n), effective))
+    z = np.where(is_single | is_extreme, deviations(confidence), _student(n, confidence))
     low, high = wilson(rate * effective, effective, z)
     return Estimate(rate, np.where(images > 0, low, np.nan), np.where(images > 0, high, np.nan))
 
@@ -178,20 +178,22 @@ def clustered_consistency(
     other does.
     """
     a, b, c, n = (np.asarray(counts, np.float64) for counts in (wrong_a, wrong_b, both, totals))
-    whole = tuple(counts.sum(axis=-1) for counts in (a, b, c, n))
-    value = _kappa(*whole)
-    left = _kappa(*(total[..., None] - counts for total, counts in zip(whole, (a, b, c, n), strict=True)))
-    held = n > 0
-    captions = held.sum(axis=-1)
-    left = np.where(held & ~np.isnan(left), left, np.nan)
+    totals_of_counts = tuple(counts.sum(axis=-1) for counts in (a, b, c, n))
+    value = _kappa(*totals_of_counts)
+    jackknife = _kappa(
+        *(total[..., None] - counts for total, counts in zip(totals_of_counts, (a, b, c, n), strict=True))
+    )
+    has_images = n > 0
+    captions = has_images.sum(axis=-1)
+    jackknife = np.where(has_images & ~np.isnan(jackknife), jackknife, np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.nansum(left, axis=-1) / captions
-        squares = np.nansum((left - mean[..., None]) ** 2, axis=-1)
+        mean = np.nansum(jackknife, axis=-1) / captions
+        squares = np.nansum((jackknife - mean[..., None]) ** 2, axis=-1)
         error = np.sqrt((captions - 1.0) / captions * squares)
-    reach = _student(n, confidence) * error
-    tells = [(wrong > 0) & (wrong < whole[3]) for wrong in whole[:2]]
-    reach = np.where((captions > 1) & tells[0] & tells[1], reach, np.nan)
-    return Estimate(value, np.clip(value - reach, -1, 1), np.clip(value + reach, -1, 1))
+    margin = _student(n, confidence) * error
+    tells = [(wrong > 0) & (wrong < totals_of_counts[3]) for wrong in totals_of_counts[:2]]
+    margin = np.where((captions > 1) & tells[0] & tells[1], margin, np.nan)
+    return Estimate(value, np.clip(value - margin, -1, 1), np.clip(value + margin, -1, 1))
 
 
 def _effective_captions(images: Floats) -> Floats:

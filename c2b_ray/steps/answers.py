@@ -46,18 +46,18 @@ class ClassifierAnswers:
     """The answers of one classifier of `predictions`, a table of `tables.PREDICTIONS`."""
 
     def __init__(self, predictions: pa.Table, classifier: str) -> None:
-        chosen = pc.equal(predictions["classifier"], classifier)
+        of_classifier = pc.equal(predictions["classifier"], classifier)
 
         def column(name: str) -> pa.ChunkedArray:
-            return predictions[name].filter(chosen)
+            return predictions[name].filter(of_classifier)
 
         label, predicted, answered = column("label"), column("predicted_class"), column("answered")
-        listed = pc.list_flatten(answered)
+        flat_answers = pc.list_flatten(answered)
         self._images = column("image_id")
         self._probabilities = column("probabilities") if "probabilities" in predictions.column_names else None
-        self._words = vocabulary(label, predicted, listed, pa.array([UNDECIDED]))
+        self._words = vocabulary(label, predicted, flat_answers, pa.array([UNDECIDED]))
         self._number = {name: i for i, name in enumerate(self._words.to_pylist())}
-        self._listed = codes(listed, self._words)
+        self._listed = codes(flat_answers, self._words)
         # Each ends with a row for images without an answer, so that index -1 gives a failed answer.
         self._label = np.append(codes(label, self._words), NO_ANSWER)
         self._predicted = np.append(codes(predicted, self._words), NO_ANSWER)
@@ -86,8 +86,8 @@ class ClassifierAnswers:
         """Returns the row of the answer to each image; -1 where the classifier has no row for it."""
         numbers = ids.numbers(self._images)
         rows = np.full(len(ids), -1, np.int64)
-        known = np.flatnonzero(numbers >= 0)
-        rows[numbers[known]] = known
+        answered_rows = np.flatnonzero(numbers >= 0)
+        rows[numbers[answered_rows]] = answered_rows
         return rows
 
     def taken(self, rows: Ints, target: Ints) -> Ints:
@@ -99,8 +99,8 @@ class ClassifierAnswers:
         names = np.where(label == target, label + len(self._words), label)
         # By top5, several labels are likeliest, and this class has none of the five.
         names[(label == NO_ANSWER) & (self._lengths[rows] > 0)] = self.number(UNDECIDED)
-        other = (predicted != NO_ANSWER) & (predicted != target)
-        names[other] = predicted[other]
+        is_other = (predicted != NO_ANSWER) & (predicted != target)
+        names[is_other] = predicted[is_other]
         right = self._right(rows, target)
         names[right] = target[right]
         names[self._undecided[rows]] = self.number(UNDECIDED)
@@ -111,8 +111,10 @@ class ClassifierAnswers:
         lengths = self._lengths[rows]
         right: Mask = (lengths < 0) & (self._predicted[rows] == target)
         for position in range(int(lengths.max(initial=0))):
-            listed = np.flatnonzero(lengths > position)
-            right[listed] |= self._listed[self._starts[rows[listed]] + position] == target[listed]
+            rows_with_answer = np.flatnonzero(lengths > position)
+            right[rows_with_answer] |= (
+                self._listed[self._starts[rows[rows_with_answer]] + position] == target[rows_with_answer]
+            )
         return right
 
     def is_undecided(self, rows: Ints) -> Mask:
@@ -135,8 +137,8 @@ class ClassifierAnswers:
         """Returns the answers to the images of every cell."""
         rows = self.rows_of(cells.ids)[cells.image]
         target = np.array([self.number(name.target_class) for name in cells.names], np.int64)[cells.cell]
-        taken = self.taken(rows, target)
-        return CellAnswers(cells, self, taken, taken == target, self.is_undecided(rows))
+        taken_for = self.taken(rows, target)
+        return CellAnswers(cells, self, taken_for, taken_for == target, self.is_undecided(rows))
 
     def of(self, target_class: str) -> Taken:
         """Returns what each image was taken for, where `target_class` is the target."""
@@ -219,10 +221,10 @@ def counts_by_caption(
     counts = np.stack([np.bincount(cells.caption[rows], minlength=size) for rows in kinds], axis=1)
     cell = np.zeros(size, np.int64)
     cell[cells.caption] = cells.cell
-    wanted = np.arange(size) if captions is None else captions[captions < size]
-    wanted = wanted[counts[wanted, -1] > 0]
+    captions_shown = np.arange(size) if captions is None else captions[captions < size]
+    captions_shown = captions_shown[counts[captions_shown, -1] > 0]
     by_cell: list[list[tuple[int, ...]]] = [[] for _ in cells.names]
-    for number, of_caption in zip(cell[wanted].tolist(), counts[wanted].tolist(), strict=True):
+    for number, of_caption in zip(cell[captions_shown].tolist(), counts[captions_shown].tolist(), strict=True):
         by_cell[number].append(tuple(of_caption))
     return by_cell
 
@@ -247,8 +249,8 @@ def failures(captions: pa.Table, draws: pa.Table, images: pa.Table, predictions:
     `images`: a table with image_id, key, content and fingerprint. Near-duplicates of an image count once in a cell, as
     in its scores; an image of several cells has a row in each. Images without an answer are no failures.
     """
-    drawn = images_of_cells(captions, draws)
-    cells = drawn.without_copies(Distinct(images, classes_of_labelled(captions, draws)).pictures(drawn.ids))
+    cells_drawn = images_of_cells(captions, draws)
+    cells = cells_drawn.without_copies(Distinct(images, classes_of_labelled(captions, draws)).pictures(cells_drawn.ids))
     keys = images["key"].take(_rows_of(images, cells))
     tables = [_of_classifier(cells, keys, predictions, name) for name in predictions["classifier"].unique().to_pylist()]
     return pa.concat_tables([FAILURES.empty_table(), *tables])
@@ -257,12 +259,12 @@ def failures(captions: pa.Table, draws: pa.Table, images: pa.Table, predictions:
 def _of_classifier(cells: CellImages, keys: pa.ChunkedArray, predictions: pa.Table, classifier: str) -> pa.Table:
     """Returns the failures of one classifier. `keys`: the name of each image of `cells.ids` in its source."""
     answers = answers_of(predictions, classifier)
-    taken = answers.to(cells)
-    wrong = np.flatnonzero(taken.answered & ~taken.right)
+    cell_answers = answers.to(cells)
+    wrong = np.flatnonzero(cell_answers.answered & ~cell_answers.right)
     by_name = wrong[cells.ids.alphabetical(cells.image[wrong])]
     wrong = by_name[np.argsort(cells.cell[by_name], kind="stable")]
     names = [cells.names[number] for number in cells.cell[wrong].tolist()]
-    answer = {number: answers.name(number) for number in set(taken.taken[wrong].tolist())}
+    answer = {number: answers.name(number) for number in set(cell_answers.taken[wrong].tolist())}
     image = pa.array(cells.image[wrong])
     of_classifier = predictions.filter(pc.equal(predictions["classifier"], classifier)).select(
         ["label", "label_probability"]
@@ -271,7 +273,7 @@ def _of_classifier(cells: CellImages, keys: pa.ChunkedArray, predictions: pa.Tab
     columns = {
         "key": keys.take(image),
         "truth": [name.target_class for name in names],
-        "answer": [answer[number] for number in taken.taken[wrong].tolist()],
+        "answer": [answer[number] for number in cell_answers.taken[wrong].tolist()],
         "cell": [f"{name.attribute}/{name.bias_class}" for name in names],
         "attribute": [name.attribute for name in names],
         "bias_class": [name.bias_class for name in names],

@@ -26,23 +26,23 @@ def strip_sums(lines: Any, height: Any, parts: Any) -> Any:
     """
     rows, levels = lines.shape
     sums = np.zeros((parts, levels), np.int64)
-    held, count = np.zeros(levels, np.uint16), 0
+    partial, count = np.zeros(levels, np.uint16), 0
     unit = -(-height // rows)
-    whole = unit * parts
+    cell_height = unit * parts
     part = 0
     for y in range(rows):
         begin, end = min(y * unit, height) * parts, min((y + 1) * unit, height) * parts
         line = lines[y]
-        if end - begin == whole and end <= (part + 1) * height:
+        if end - begin == cell_height and end <= (part + 1) * height:
             for x in range(levels):
-                held[x] += np.uint16(line[x])
+                partial[x] += np.uint16(line[x])
             count += 1
             begin = end
         if count and (count == _MOST or end >= (part + 1) * height or y == rows - 1):
             total = sums[part]
             for x in range(levels):
-                total[x] += np.int64(held[x]) * whole
-            held[:] = 0
+                total[x] += np.int64(partial[x]) * cell_height
+            partial[:] = 0
             count = 0
         if end == (part + 1) * height and begin == end:
             part += 1
@@ -87,16 +87,16 @@ def mark_of(lines: Any, height: Any, width: Any, side: Any) -> Any:
     thumbnail = column_sums(strips, lines.shape[1] // 3, width, side)
     coloured = column_sums(strips, lines.shape[1] // 3, width, side + 1)
     area = height * width
-    mark = np.zeros(side + side * side * 3, np.uint8)
+    result = np.zeros(side + side * side * 3, np.uint8)
     for y in range(side):
-        before = 0.0
+        previous = 0.0
         for x in range(side + 1):
             red, green, blue = coloured[y, x, 0] / area, coloured[y, x, 1] / area, coloured[y, x, 2] / area
             grey = np.rint((19595 * np.rint(red) + 38470 * np.rint(green) + 7471 * np.rint(blue)) / 65536)
-            if x and grey > before:
-                mark[y] += 1 << (side - x)
-            before = grey
+            if x and grey > previous:
+                result[y] += 1 << (side - x)
+            previous = grey
         for x in range(side):
             for channel in range(3):
-                mark[side + (y * side + x) * 3 + channel] = np.rint(thumbnail[y, x, channel] / area)
-    return mark
+                result[side + (y * side + x) * 3 + channel] = np.rint(thumbnail[y, x, channel] / area)
+    return result

@@ -82,8 +82,8 @@ _CLOSINGS = ("as seen by a camera", "as people take it", "as found on the web", 
 
 
 def _determiner(round_: int, noun: str) -> str:
-    one = synonyms.article(noun)
-    return (one, "the ", "one " if one else "some ")[round_ % _DETERMINERS]
+    article = synonyms.article(noun)
+    return (article, "the ", "one " if article else "some ")[round_ % _DETERMINERS]
 
 
 def _is_plural(slots: Sequence[Slot]) -> bool:
@@ -101,64 +101,64 @@ def _noun(target_class: str, slots: Sequence[Slot]) -> str:
 
 def slot_of(attribute: str, value: str, target_class: str = "") -> Slot:
     """Returns the position of an attribute's value in a caption; the first rule that fits wins."""
-    attribute, value, whole = (_plain(name) for name in (attribute, value, target_class))
-    about = set(re.findall(r"\w+", attribute))
+    attribute, value, class_name = (_plain(name) for name in (attribute, value, target_class))
+    words = set(re.findall(r"\w+", attribute))
     for rule in _RULES:
-        result = rule(attribute, about, value)
+        result = rule(attribute, words, value)
         if result is not None:
             return result
     # "hair colour: red" and "wheel size: large" are of a part; "bus colour" and "object size" are not.
-    part = " ".join(word for word in attribute.split() if word not in synonyms.KINDS and word not in whole.split())
-    if part and about & synonyms.KINDS and synonyms.is_adjective(value):
+    part = " ".join(word for word in attribute.split() if word not in synonyms.KINDS and word not in class_name.split())
+    if part and words & synonyms.KINDS and synonyms.is_adjective(value):
         return Slot(after=f"with {synonyms.some(f'{value} {part}')}")
-    return _of_the_thing(attribute, about, value) or Slot(bare=value)
+    return _of_the_thing(attribute, words, value) or Slot(bare=value)
 
 
 def _plain(name: str) -> str:
     return " ".join(name.lower().replace("_", " ").split())
 
 
-def _absent(attribute: str, about: set[str], value: str) -> Slot | None:
+def _absent(attribute: str, words: set[str], value: str) -> Slot | None:
     """Handles none, no companion, yes and no."""
     thing = value.removeprefix("no ").removeprefix("without ").removeprefix("a ")
-    company = _company(about)
+    company = _company(words)
     if value in ("none", "nothing", "nobody", "alone", "no one", "absent", "no", "false", "without"):
         return Slot(after="on its own" if company else f"without {synonyms.some(attribute)}")
     if value.startswith(("no ", "without ")):
-        alone = company and bool(set(thing.split()) & (synonyms.COMPANY | about | {"one", "other", "others"}))
-        return Slot(after="on its own" if alone else f"without {synonyms.some(thing)}")
+        generic = company and bool(set(thing.split()) & (synonyms.COMPANY | words | {"one", "other", "others"}))
+        return Slot(after="on its own" if generic else f"without {synonyms.some(thing)}")
     if value in ("yes", "present", "true"):
         return Slot(after=f"with {synonyms.some(attribute)}")
     return None
 
 
-def _as_it_is(attribute: str, about: set[str], value: str) -> Slot | None:
+def _as_it_is(attribute: str, words: set[str], value: str) -> Slot | None:
     """Handles a value that is already a phrase: in the snow, next to a dog, wearing a hat, indoors."""
     first = value.split()[0] if value else ""
     phrase = first in synonyms.PREPOSITIONS and len(value.split()) > 1
     return Slot(after=value) if phrase or value in synonyms.ADVERBS else None
 
 
-def _counted(attribute: str, about: set[str], value: str) -> Slot | None:
+def _counted(attribute: str, words: set[str], value: str) -> Slot | None:
     if value in synonyms.ONE:
         return Slot(before="single")
-    if value in synonyms.MANY or (value.isdigit() and about & synonyms.COUNTS):
+    if value in synonyms.MANY or (value.isdigit() and words & synonyms.COUNTS):
         return Slot(before=value, number=2)
     return None
 
 
-def _of_the_picture(attribute: str, about: set[str], value: str) -> Slot | None:
+def _of_the_picture(attribute: str, words: set[str], value: str) -> Slot | None:
     if value in synonyms.MEDIA:
         return Slot(medium=synonyms.MEDIA[value])
-    if not about & synonyms.OF_PICTURE:
+    if not words & synonyms.OF_PICTURE:
         return None
     if value in synonyms.DEGREES:
         return Slot(after=f"with {value} {attribute}") if "light" not in attribute else None
     return Slot(picture=value) if synonyms.is_adjective(value) else None
 
 
-def _of_the_view(attribute: str, about: set[str], value: str) -> Slot | None:
-    if not about & synonyms.OF_VIEW:
+def _of_the_view(attribute: str, words: set[str], value: str) -> Slot | None:
+    if not words & synonyms.OF_VIEW:
         return None
     key = re.sub(r"[ -]?(?:view|angle|shot|facing)$|^from (?:the )?", "", value)
     if key in synonyms.VIEWS:
@@ -166,37 +166,37 @@ def _of_the_view(attribute: str, about: set[str], value: str) -> Slot | None:
     return None
 
 
-def _of_time_and_weather(attribute: str, about: set[str], value: str) -> Slot | None:
+def _of_time_and_weather(attribute: str, words: set[str], value: str) -> Slot | None:
     if value in synonyms.COLOURS:
-        return Slot(after=f"under {synonyms.article(value)}{value} sky") if "sky" in about else None
-    if about & (synonyms.OF_TIME | synonyms.OF_WEATHER | synonyms.OF_LIGHT) and value in synonyms.WHEN:
+        return Slot(after=f"under {synonyms.article(value)}{value} sky") if "sky" in words else None
+    if words & (synonyms.OF_TIME | synonyms.OF_WEATHER | synonyms.OF_LIGHT) and value in synonyms.WHEN:
         return Slot(after=synonyms.WHEN[value])
-    if about & synonyms.OF_WEATHER:
+    if words & synonyms.OF_WEATHER:
         return (
             Slot(after=f"in {value} weather")
             if synonyms.is_adjective(value)
             else Slot(after=f"in {synonyms.the(value)}")
         )
-    if about & synonyms.OF_LIGHT:
+    if words & synonyms.OF_LIGHT:
         if value in synonyms.LIGHT_ON_THINGS:
             return Slot(before=value)
         light = value if re.search(r"light(?:ing)?$", value) else f"{value} light"
         return Slot(after=f"in {light}")
-    if about & synonyms.OF_TIME:
+    if words & synonyms.OF_TIME:
         return Slot(after=f"in {synonyms.the(value)}") if value.isalpha() else None
     return None
 
 
-def _of_the_setting(attribute: str, about: set[str], value: str) -> Slot | None:
-    if not about & synonyms.OF_SETTING:
+def _of_the_setting(attribute: str, words: set[str], value: str) -> Slot | None:
+    if not words & synonyms.OF_SETTING:
         return None
     if value in synonyms.WHEN and value not in synonyms.WHERE:
         return Slot(after=synonyms.WHEN[value])
     if value in synonyms.WHERE:
         return Slot(after=synonyms.WHERE[value])
-    noun = next(iter(sorted(about & synonyms.OF_SETTING)))
+    noun = next(iter(sorted(words & synonyms.OF_SETTING)))
     if value in synonyms.COLOURS or synonyms.is_adjective(value):
-        kind = "background" if "background" in about else "setting" if noun != "scene" else "scene"
+        kind = "background" if "background" in words else "setting" if noun != "scene" else "scene"
         return Slot(after=f"{'against' if kind == 'background' else 'in'} {synonyms.article(value)}{value} {kind}")
     last = value.split()[-1]
     if last in synonyms.WHERE:
@@ -205,26 +205,26 @@ def _of_the_setting(attribute: str, about: set[str], value: str) -> Slot | None:
     return Slot(after=f"in {synonyms.the(value)}")
 
 
-def _company(about: set[str]) -> bool:
+def _company(words: set[str]) -> bool:
     """Returns whether the attribute is about things beside the subject: "nearby object", not "object colour"."""
-    return bool(about & synonyms.COMPANY) and not about & (synonyms.KINDS - synonyms.COMPANY)
+    return bool(words & synonyms.COMPANY) and not words & (synonyms.KINDS - synonyms.COMPANY)
 
 
-def _beside_noun(attribute: str, about: set[str], value: str) -> Slot | None:
-    if _company(about):
+def _beside_noun(attribute: str, words: set[str], value: str) -> Slot | None:
+    if _company(words):
         return Slot(after=f"with {synonyms.some(value)}")
-    if about & synonyms.WORN:
+    if words & synonyms.WORN:
         return Slot(after=f"with {synonyms.some(value)}") if not synonyms.is_adjective(value) else Slot(before=value)
     return None
 
 
-def _of_the_thing(attribute: str, about: set[str], value: str) -> Slot | None:
+def _of_the_thing(attribute: str, words: set[str], value: str) -> Slot | None:
     """Handles colours, sizes, patterns, materials, ages, poses: adjectives before the noun, other nouns after it."""
-    if value in synonyms.DEGREES - synonyms.SIZES and not about & synonyms.OF_SIZE:
+    if value in synonyms.DEGREES - synonyms.SIZES and not words & synonyms.OF_SIZE:
         return Slot(after=f"with {synonyms.article(value)}{value} {attribute}")
     if value in synonyms.COLOURS or synonyms.is_adjective(value):
         return Slot(before=value)
-    if about & synonyms.OF_MATTER and len(value.split()) <= 2:
+    if words & synonyms.OF_MATTER and len(value.split()) <= 2:
         return Slot(after=f"with {value}") if value.endswith("s") and not value.endswith("ss") else Slot(before=value)
     return None
 
@@ -287,23 +287,27 @@ def caption(
     if language_model is not None and without_template:
         classes = proposals["target_class"].unique().to_pylist()
         template, rejected = _template(described(task, classes), language_model, seed)
-        texts, more = _texts(template or GENERAL, [rows[k] for k in without_template], language_model, seed)
+        texts, template_rejections = _texts(
+            template or GENERAL, [rows[k] for k in without_template], language_model, seed
+        )
         replies = {k: text for k, text in zip(without_template, texts, strict=True) if text is not None}
-        rejected += more
-    used: dict[str, set[str]] = defaultdict(set)
-    kept = []
+        rejected += template_rejections
+    used_texts: dict[str, set[str]] = defaultdict(set)
+    captions = []
     for k, row in enumerate(rows):
-        before = used[row["proposal_id"]]
-        if k in replies and normalise(replies[k]) in before:
+        earlier = used_texts[row["proposal_id"]]
+        if k in replies and normalise(replies[k]) in earlier:
             reason = ReplyError("another caption of this attribute says the same", replies[k])
             rejected.append(_rejection("caption", _about(row), reason))
             del replies[k]
         wordings = _wordings(user_templates.get(normalise(row["attribute"])) or template, row)
-        text = replies.get(k) or next(one for one in wordings if normalise(one) not in before)
-        before.add(normalise(text))
+        text = replies.get(k) or next(wording for wording in wordings if normalise(wording) not in earlier)
+        earlier.add(normalise(text))
         caption_id = content_id("caption", row["proposal_id"], row["bias_class"], row["number"], text)
-        kept.append({**{name: row[name] for name in _KEPT}, "kind": ATTRIBUTE, "text": text, "caption_id": caption_id})
-    return pa.Table.from_pylist(kept, CAPTIONS), pa.Table.from_pylist(rejected, REJECTED)
+        captions.append(
+            {**{name: row[name] for name in _KEPT}, "kind": ATTRIBUTE, "text": text, "caption_id": caption_id}
+        )
+    return pa.Table.from_pylist(captions, CAPTIONS), pa.Table.from_pylist(rejected, REJECTED)
 
 
 def _wordings(template: str | None, row: Cell) -> Iterator[str]:
@@ -322,8 +326,8 @@ def reworded(template: str, number: int) -> str:
         return template
     kind, link = FRAMES[number]
     opening = f"{synonyms.article(kind)}{kind} {link} "
-    rest = _OPENING.sub("", template, count=1)
-    return f"{opening}{rest[:1].lower()}{rest[1:]}" if rest != template else f"{opening}{template}"
+    body = _OPENING.sub("", template, count=1)
+    return f"{opening}{body[:1].lower()}{body[1:]}" if body != template else f"{opening}{template}"
 
 
 def fill(template: str, row: Cell) -> str:
@@ -332,12 +336,12 @@ def fill(template: str, row: Cell) -> str:
     Where nothing stands between class and value, `wording` phrases the value.
     """
     name = " ".join(row["target_class"].replace("_", " ").split())
-    plain = caption_of(row["target_class"], [(row["attribute"], row["bias_class"])])
+    caption_text = caption_of(row["target_class"], [(row["attribute"], row["bias_class"])])
     prefix = f"{synonyms.article('photo')}photo of "
-    if "[CLASS] [VALUE]" in template and plain.startswith(prefix):
-        whole = plain.removeprefix(prefix)
-        bare = whole.removeprefix(synonyms.article(whole.removeprefix("a ").removeprefix("an ")))
-        return _filled(template, "[CLASS] [VALUE]", bare)
+    if "[CLASS] [VALUE]" in template and caption_text.startswith(prefix):
+        phrase = caption_text.removeprefix(prefix)
+        noun_phrase = phrase.removeprefix(synonyms.article(phrase.removeprefix("a ").removeprefix("an ")))
+        return _filled(template, "[CLASS] [VALUE]", noun_phrase)
     for slot, text in (("[CLASS]", name), ("[ATTRIBUTE]", row["attribute"]), ("[VALUE]", row["bias_class"])):
         template = _filled(template, slot, text)
     return template
@@ -405,11 +409,11 @@ def _texts(
     return texts, rejected
 
 
-def _checked(text: str, row: Cell, whole: str) -> str:
+def _checked(text: str, row: Cell, reply: str) -> str:
     if not names_class(text, row["target_class"]):
-        raise ReplyError("the caption does not name the class", whole)
+        raise ReplyError("the caption does not name the class", reply)
     if not names_value(text, row["attribute"], row["bias_class"], row["others"], row["same"]):
-        raise ReplyError(f"the caption does not say that {row['attribute']} is {row['bias_class']}", whole)
+        raise ReplyError(f"the caption does not say that {row['attribute']} is {row['bias_class']}", reply)
     return text
 
 
@@ -417,5 +421,5 @@ def _about(row: Cell) -> str:
     return f"{row['target_class']}/{row['attribute']}/{row['bias_class']}"
 
 
-def _rejection(step: str, about: str, error: ReplyError) -> dict[str, str]:
-    return {"step": step, "about": about, "reply": error.reply, "reason": str(error)}
+def _rejection(step: str, subject: str, error: ReplyError) -> dict[str, str]:
+    return {"step": step, "about": subject, "reply": error.reply, "reason": str(error)}

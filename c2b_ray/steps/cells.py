@@ -79,25 +79,27 @@ def pairs(proposals: pa.Table, intersections: Sequence[tuple[str, str]]) -> list
 
     Raises ConfigError, which names an attribute that no class has, or a pair of which no class has both.
     """
-    of_class: dict[str, dict[str, ProposalRow]] = defaultdict(dict)
+    rows_by_class: dict[str, dict[str, ProposalRow]] = defaultdict(dict)
     for row in proposals.to_pylist():
         for name in (*row["merged_from"], row["attribute"]):
-            of_class[row["target_class"]][normalise(name)] = row
-    known = {name for rows in of_class.values() for name in rows}
+            rows_by_class[row["target_class"]][normalise(name)] = row
+    attribute_names = {name for rows in rows_by_class.values() for name in rows}
     result = []
     for a, b in intersections:
         for name in (a, b):
-            if normalise(name) not in known:
-                raise ConfigError(FIELD, f"no class has an attribute {name!r} to pair; {nearest(name, known)}")
-        both = [
+            if normalise(name) not in attribute_names:
+                raise ConfigError(
+                    FIELD, f"no class has an attribute {name!r} to pair; {nearest(name, attribute_names)}"
+                )
+        found = [
             Pair(rows[normalise(a)], rows[normalise(b)])
-            for rows in of_class.values()
+            for rows in rows_by_class.values()
             if normalise(a) in rows and normalise(b) in rows
         ]
-        if not both or any(pair.a is pair.b for pair in both):
-            problem = "are one attribute: they were merged" if both else "are not both attributes of any one class"
+        if not found or any(pair.a is pair.b for pair in found):
+            problem = "are one attribute: they were merged" if found else "are not both attributes of any one class"
             raise ConfigError(FIELD, f"{a!r} and {b!r} {problem}")
-        result += both
+        result += found
     return result
 
 
@@ -106,10 +108,10 @@ def of_run(proposals: pa.Table, captions: pa.Table) -> list[Pair]:
     of_pairs = of_kind(captions, INTERSECTION)
     if not of_pairs.num_rows:
         return []
-    of_class: dict[str, list[ProposalRow]] = defaultdict(list)
+    rows_by_class: dict[str, list[ProposalRow]] = defaultdict(list)
     for row in proposals.filter(pc.is_in(proposals["target_class"], of_pairs["target_class"].unique())).to_pylist():
-        of_class[row["target_class"]].append(row)
-    all_pairs = (Pair(a, b) for rows in of_class.values() for a, b in permutations(rows, 2))
+        rows_by_class[row["target_class"]].append(row)
+    all_pairs = (Pair(a, b) for rows in rows_by_class.values() for a, b in permutations(rows, 2))
     by_id = {pair.proposal_id: pair for pair in all_pairs}
     return [by_id[proposal] for proposal in of_pairs["proposal_id"].unique().to_pylist()]
 
@@ -217,8 +219,8 @@ class CellImages:
 
     def rows_of_class(self, target: str) -> Ints:
         """Returns the first row of each image of a class."""
-        every = np.arange(len(self.cell))
-        parts = [every[self.rows(group.cells)] for group in self.groups_of_class.get(target, ())]
+        all_rows = np.arange(len(self.cell))
+        parts = [all_rows[self.rows(group.cells)] for group in self.groups_of_class.get(target, ())]
         rows = np.concatenate([*parts, np.zeros(0, np.int64)])
         order = np.argsort(self.image[rows], kind="stable")
         images = self.image[rows][order]
@@ -240,10 +242,10 @@ class CellImages:
         copies = np.flatnonzero(repeated(keys))
         copies = copies[self.ids.alphabetical(self.image[copies])]
         copies = copies[np.argsort(keys[copies], kind="stable")]
-        again = keys[copies[1:]] == keys[copies[:-1]]
-        kept = np.ones(len(self.image), bool)
-        kept[copies[1:][again]] = False
-        return self.where(kept)
+        is_repeat = keys[copies[1:]] == keys[copies[:-1]]
+        keep = np.ones(len(self.image), bool)
+        keep[copies[1:][is_repeat]] = False
+        return self.where(keep)
 
     def shared(self, pictures: Ints | None) -> Ints:
         """Returns how many images of each cell other values of its attribute hold too, themselves or as copies.
@@ -271,23 +273,23 @@ def images_of_pairs(captions: pa.Table, draws: pa.Table) -> CellImages:
 def joined(captions: pa.Table, draws: pa.Table, kind: str) -> CellImages:
     """Joins the captions of this kind with the draws."""
     names, of_caption = cells_of_captions(captions, kind)
-    turn = _turns(of_caption)
+    position = _turns(of_caption)
     caption = captions_of_draws(captions, draws)
     ids, image = ImageIds.numbered(draws["image_id"])
-    drawn = np.flatnonzero(caption >= 0)
-    drawn = drawn[of_caption[caption[drawn]] >= 0]
-    caption, image = caption[drawn], image[drawn].astype(np.int64)
+    drawn_rows = np.flatnonzero(caption >= 0)
+    drawn_rows = drawn_rows[of_caption[caption[drawn_rows]] >= 0]
+    caption, image = caption[drawn_rows], image[drawn_rows].astype(np.int64)
     # One number holds cell, image and the caption's turn in its cell, so that one sort puts the first caption first.
-    most, images = int(turn.max(initial=0)) + 1, len(ids)
-    keys = np.sort((of_caption[caption] * images + image) * most + turn[caption])
-    of_image = keys // most
+    n_positions, images = int(position.max(initial=0)) + 1, len(ids)
+    keys = np.sort((of_caption[caption] * images + image) * n_positions + position[caption])
+    of_image = keys // n_positions
     first = np.r_[True, of_image[1:] != of_image[:-1]][: len(keys)]
     keys, of_image = keys[first], of_image[first]
     cell, image = np.divmod(of_image, max(images, 1))
     rows = np.flatnonzero(of_caption >= 0)
-    row_of_turn = np.zeros((len(names), most), np.int64)
-    row_of_turn[of_caption[rows], turn[rows]] = rows
-    return CellImages(names, ids, cell, image, row_of_turn[cell, keys % most])
+    row_of_turn = np.zeros((len(names), n_positions), np.int64)
+    row_of_turn[of_caption[rows], position[rows]] = rows
+    return CellImages(names, ids, cell, image, row_of_turn[cell, keys % n_positions])
 
 
 def similarities(cells: CellImages, captions: pa.Table, draws: pa.Table) -> NDArray[np.float64]:
@@ -295,14 +297,14 @@ def similarities(cells: CellImages, captions: pa.Table, draws: pa.Table) -> NDAr
     where none is known."""
     of_caption = np.append(cells.cells_of(captions), -1)  # for draws of no caption
     cell, image = of_caption[captions_of_draws(captions, draws)], cells.ids.numbers(draws["image_id"])
-    known = draws["similarity"].is_valid().to_numpy()
+    has_similarity = draws["similarity"].is_valid().to_numpy()
     cosines = pc.fill_null(draws["similarity"], 0.0).to_numpy().astype(np.float64)
     result, size = np.full(len(cells.cell), -np.inf), max(len(cells.ids), 1)
-    keys, wanted = cells.cell * size + cells.image, cell * size + image
-    at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
-    here = np.flatnonzero(known & (cell >= 0) & (image >= 0))
-    here = here[keys[at[here]] == wanted[here]] if len(keys) else here[:0]
-    np.maximum.at(result, at[here], cosines[here])
+    keys, key_of_draw = cells.cell * size + cells.image, cell * size + image
+    positions = np.minimum(np.searchsorted(keys, key_of_draw), max(len(keys) - 1, 0))
+    rows = np.flatnonzero(has_similarity & (cell >= 0) & (image >= 0))
+    rows = rows[keys[positions[rows]] == key_of_draw[rows]] if len(keys) else rows[:0]
+    np.maximum.at(result, positions[rows], cosines[rows])
     return np.where(np.isinf(result), np.nan, result)
 
 
@@ -315,7 +317,7 @@ def cells_of_captions(captions: pa.Table, kind: str) -> tuple[tuple[CellName, ..
     if captions["kind"].null_count:
         raise ValueError(f"captions without a kind: {captions['kind'].null_count} of {captions.num_rows}")
     columns = (captions[name].to_pylist() for name in ("kind", "target_class", "attribute", "bias_class"))
-    rows = [CellName(*cell) if of == kind else None for of, *cell in zip(*columns, strict=True)]
+    rows = [CellName(*cell) if kind_of_row == kind else None for kind_of_row, *cell in zip(*columns, strict=True)]
     order = {group: i for i, group in enumerate(dict.fromkeys(name[:2] for name in rows if name is not None))}
     names = sorted(dict.fromkeys(name for name in rows if name is not None), key=lambda name: order[name[:2]])
     number = {name: i for i, name in enumerate(names)}
@@ -324,10 +326,10 @@ def cells_of_captions(captions: pa.Table, kind: str) -> tuple[tuple[CellName, ..
 
 def _turns(of_caption: Ints) -> Ints:
     """Returns the position of each caption among those of its cell."""
-    seen: dict[int, int] = {}
+    last_position: dict[int, int] = {}
     turns = np.zeros(len(of_caption), np.int64)
     for row, cell in enumerate(of_caption.tolist()):
-        turns[row] = seen[cell] = seen.get(cell, -1) + 1
+        turns[row] = last_position[cell] = last_position.get(cell, -1) + 1
     return turns
 
 

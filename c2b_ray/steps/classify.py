@@ -86,7 +86,8 @@ def answers(
     if rule == "top1":
         return _decided(rows, sound, labels, classes)
     return [
-        _answer(row, labels, classes, of_label, rule) if good else None for row, good in zip(rows, sound, strict=True)
+        _answer(row, labels, classes, of_label, rule) if is_finite else None
+        for row, is_finite in zip(rows, sound, strict=True)
     ]
 
 
@@ -137,24 +138,24 @@ def _sigmoid(logits: Logits) -> Logits:
 def _decided(rows: Logits, sound: Sequence[bool], labels: Sequence[str], classes: Classes) -> list[ClassAnswer | None]:
     """Does the work of `_answer` by the rule `top1` for all rows at once; rows without a single likeliest label go one
     by one."""
-    of_label, best = classes.of_label, rows.max(axis=1, initial=-np.inf)
-    single = (((rows == best[:, None]).sum(axis=1) == 1) & (best > -np.inf)).tolist()
+    of_label, maxima = classes.of_label, rows.max(axis=1, initial=-np.inf)
+    single = (((rows == maxima[:, None]).sum(axis=1) == 1) & (maxima > -np.inf)).tolist()
     likeliest = rows.argmax(axis=1).tolist() if len(labels) else []
     with np.errstate(all="ignore"):  # of rows that are no numbers
-        whole = _log_sums(rows, best)
-        share = np.exp(best - whole).tolist()
+        log_sums = _log_sums(rows, maxima)
+        share = np.exp(maxima - log_sums).tolist()
     result: list[ClassAnswer | None] = []
-    for at, row in enumerate(rows):
-        if not sound[at]:
+    for i, row in enumerate(rows):
+        if not sound[i]:
             result.append(None)
-        elif not single[at]:
+        elif not single[i]:
             result.append(_answer(row, labels, classes, of_label, "top1"))
-        elif (number := of_label.get(likeliest[at])) is None:
-            result.append(ClassAnswer(labels[likeliest[at]], share[at], None, None, None, None))
+        elif (number := of_label.get(likeliest[i])) is None:
+            result.append(ClassAnswer(labels[likeliest[i]], share[i], None, None, None, None))
         else:
             positions = classes.labels[number]
-            of_class = share[at] if len(positions) == 1 else float(np.exp(_log_mean(row, positions) - whole[at]))
-            result.append(ClassAnswer(labels[likeliest[at]], share[at], classes.names[number], of_class, None, None))
+            probability = share[i] if len(positions) == 1 else float(np.exp(_log_mean(row, positions) - log_sums[i]))
+            result.append(ClassAnswer(labels[likeliest[i]], share[i], classes.names[number], probability, None, None))
     return result
 
 
@@ -167,9 +168,9 @@ def class_probabilities(logits: NDArray[np.floating], classes: Classes, head: He
     rows = np.asarray(logits, np.float64)
     if head == "sigmoid":
         return np.stack([_sigmoid(rows[:, list(of)].max(axis=1)) for of in classes.labels], axis=1)
-    best = rows.max(axis=1, initial=-np.inf)
+    maxima = rows.max(axis=1, initial=-np.inf)
     with np.errstate(all="ignore"):  # of rows that are no numbers
-        shares = np.exp(rows - best[:, None])
+        shares = np.exp(rows - maxima[:, None])
         shares /= shares.sum(axis=1, keepdims=True)
     return np.stack([shares[:, list(positions)].sum(axis=1) for positions in classes.labels], axis=1)
 
@@ -180,31 +181,31 @@ def _answer(
     certain, tied = _likeliest(row, 1)
     if not certain and not tied:
         return ClassAnswer(None, None, None, None, [] if rule == "top5" else None, "no label has any probability")
-    whole = float(_log_sums(row[None], row[None].max(axis=1))[0])
+    log_sum = float(_log_sums(row[None], row[None].max(axis=1))[0])
     label = labels[certain[0]] if certain else None
-    answered, undecided = None, None
+    top_classes, undecided = None, None
     if rule == "among_classes":
-        predicted, undecided = _likeliest_class(row, whole, classes)
+        predicted, undecided = _likeliest_class(row, log_sum, classes)
     else:
-        counted = _counted(certain, tied, 1, of_label)
-        predicted = counted[0] if counted else None
+        top = _counted(certain, tied, 1, of_label)
+        predicted = top[0] if top else None
         if rule == "top5":
-            answered = [classes.names[number] for number in _counted(*_likeliest(row, FIVE), FIVE, of_label)]
-        if label is None and predicted is None and not answered:
+            top_classes = [classes.names[number] for number in _counted(*_likeliest(row, FIVE), FIVE, of_label)]
+        if label is None and predicted is None and not top_classes:
             undecided = _tie([labels[position] for position in tied], "label")
     return ClassAnswer(
         label,
-        float(np.exp(row.max() - whole)),
+        float(np.exp(row.max() - log_sum)),
         None if predicted is None else classes.names[predicted],
-        None if predicted is None else float(np.exp(_log_mean(row, classes.labels[predicted]) - whole)),
-        answered,
+        None if predicted is None else float(np.exp(_log_mean(row, classes.labels[predicted]) - log_sum)),
+        top_classes,
         undecided,
     )
 
 
-def _log_sums(rows: Logits, best: Logits) -> Logits:
-    """Returns the logarithm of the sum of exp of each row, whose largest values are `best`."""
-    sums: Logits = best + np.log(np.exp(rows - best[:, None]).sum(axis=1))  # a fifth of the time of logaddexp
+def _log_sums(rows: Logits, maxima: Logits) -> Logits:
+    """Returns the logarithm of the sum of exp of each row, whose largest values are `maxima`."""
+    sums: Logits = maxima + np.log(np.exp(rows - maxima[:, None]).sum(axis=1))  # a fifth of the time of logaddexp
     return sums
 
 
@@ -220,22 +221,22 @@ def _likeliest(row: Logits, k: int) -> tuple[list[int], list[int]]:
 
 def _counted(certain: Sequence[int], tied: Sequence[int], k: int, of_label: Mapping[int, int]) -> list[int]:
     """Returns the classes with a label among the k likeliest, however ties at the last rank are broken."""
-    sure = {of_label[position] for position in certain if position in of_label}
+    counted = {of_label[position] for position in certain if position in of_label}
     free = k - len(certain)
-    of_class = Counter(of_label[position] for position in tied if position in of_label)
-    return sorted(sure | {number for number, n_tied in of_class.items() if len(tied) - n_tied < free})
+    tied_labels = Counter(of_label[position] for position in tied if position in of_label)
+    return sorted(counted | {number for number, n_tied in tied_labels.items() if len(tied) - n_tied < free})
 
 
-def _likeliest_class(row: Logits, whole: float, classes: Classes) -> tuple[int | None, str | None]:
+def _likeliest_class(row: Logits, log_sum: float, classes: Classes) -> tuple[int | None, str | None]:
     means = np.array([_log_mean(row, positions) for positions in classes.labels])
-    best = means.max()
-    if best == -np.inf:
+    highest = means.max()
+    if highest == -np.inf:
         return None, "no class has any probability"
-    several = any(len(positions) > 1 for positions in classes.labels)
-    equal = np.flatnonzero(means >= best - (SAME if several else 0)).tolist()
+    grouped = any(len(positions) > 1 for positions in classes.labels)
+    equal = np.flatnonzero(means >= highest - (SAME if grouped else 0)).tolist()
     if len(equal) == 1:
         return equal[0], None
-    if best - whole <= _NONE:
+    if highest - log_sum <= _NONE:
         return None, "no class has any probability"
     return None, _tie([classes.names[number] for number in equal], "class")
 
@@ -245,10 +246,10 @@ def _log_mean(row: Logits, positions: Sequence[int]) -> float:
     return float(np.logaddexp.reduce(row[list(positions)]) - np.log(len(positions)))
 
 
-def _tie(names: Sequence[str], what: str) -> str:
-    plural = "classes" if what == "class" else f"{what}s"
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{len(names)} {plural} are equally likely: {', '.join(names[:_LISTED])}{more}"
+def _tie(names: Sequence[str], noun: str) -> str:
+    plural = "classes" if noun == "class" else f"{noun}s"
+    suffix = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{len(names)} {plural} are equally likely: {', '.join(names[:_LISTED])}{suffix}"
 
 
 _UNNAMED = re.compile(r"label_\d+")
@@ -375,12 +376,12 @@ def classification(
     index: dict[str, list[int]] = defaultdict(list)
     for i, text in enumerate(labels):
         index[normalise(text)].append(i)
-    chosen = (
+    entries = (
         None
         if label_map is None
         else {name: _entry(label_map, keys, name) for name, keys in _spelt(label_map, classes)}
     )
-    groups = tuple(_labels_of(name, index, chosen, spec, field) for name in classes)
+    groups = tuple(_labels_of(name, index, entries, spec, field) for name in classes)
     _refuse_shared(groups, classes, labels, field if label_map is None else _map_field(field))
     if right == "among_classes" and len(classes) < 2:
         raise ConfigError(
@@ -455,11 +456,11 @@ def _spelt(label_map: LabelMap, classes: Sequence[str]) -> Iterator[tuple[str, l
 
 def _entry(label_map: LabelMap, keys: Sequence[str], name: str) -> Sequence[int | str]:
     """Returns the labels of a class. Raises ConfigError where two keys of the map are spelt like it."""
-    alike = [key for key in keys if folded(key) == folded(name)]
-    if len(alike or keys) > 1:
-        listed = " and ".join(map(repr, (alike or keys)[:2]))
-        raise ConfigError("label_map", f"{listed} are the same name; keep one entry for the class {name!r}")
-    return label_map[(alike or keys)[0]] if keys else []
+    matches = [key for key in keys if folded(key) == folded(name)]
+    if len(matches or keys) > 1:
+        examples = " and ".join(map(repr, (matches or keys)[:2]))
+        raise ConfigError("label_map", f"{examples} are the same name; keep one entry for the class {name!r}")
+    return label_map[(matches or keys)[0]] if keys else []
 
 
 def _map_field(field: str) -> str:
@@ -476,21 +477,21 @@ def _labels_of(
     """
     if label_map is None:
         if normalise(name) not in index:
-            known = NAME_LABELS if is_unnamed(index) else nearest(normalise(name), index)
-            raise ConfigError(field, f"no label of {spec} is {name!r}; {known} (or give `{_map_field(field)}`)")
+            hint = NAME_LABELS if is_unnamed(index) else nearest(normalise(name), index)
+            raise ConfigError(field, f"no label of {spec} is {name!r}; {hint} (or give `{_map_field(field)}`)")
         return (_only(index[normalise(name)], name, name, spec),)
-    chosen = label_map.get(name)
-    if not chosen:
+    entry = label_map.get(name)
+    if not entry:
         raise ConfigError("label_map", f"no label maps to the class {name!r}; give it at least one label")
     result, size, numbered = [], sum(map(len, index.values())), are_numbers(index)
-    for label in chosen:
+    for label in entry:
         if isinstance(label, bool) or not isinstance(label, int | str):
             raise ConfigError(f"label_map.{name}", f"{label!r} is neither a label's name nor its index")
-        named = str(label) if numbered else label
-        positions = [named] if isinstance(named, int) else index.get(normalise(named), [])
+        key = str(label) if numbered else label
+        positions = [key] if isinstance(key, int) else index.get(normalise(key), [])
         if not positions or not 0 <= positions[0] < size:
-            known = nearest(named, index) if isinstance(named, str) else f"it has labels 0 to {size - 1}"
-            raise ConfigError(f"label_map.{name}", f"{spec} has no label {label!r}; {known}")
+            hint = nearest(key, index) if isinstance(key, str) else f"it has labels 0 to {size - 1}"
+            raise ConfigError(f"label_map.{name}", f"{spec} has no label {label!r}; {hint}")
         result.append(_only(positions, label, name, spec))
     return tuple(dict.fromkeys(result))
 
@@ -510,10 +511,10 @@ def _only(positions: Sequence[int], label: int | str, name: str, spec: str) -> i
     """Returns the position of a label. Raises ConfigError where several outputs have it: ImageNet has two
     called crane."""
     if len(positions) > 1:
-        listed = ", ".join(map(str, positions))
+        outputs = ", ".join(map(str, positions))
         raise ConfigError(
             f"label_map.{name}",
-            f"{len(positions)} labels of {spec} are {label!r}, at {listed}; name those that are meant by their "
+            f"{len(positions)} labels of {spec} are {label!r}, at {outputs}; name those that are meant by their "
             f"indices, such as {name}: [{positions[0]}]",
         )
     return positions[0]
@@ -548,14 +549,18 @@ def predict_all(images: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa
     `images` has `prediction_id` besides the columns of `tables.IMAGES`: for each image the list of its wanted
     predictions, each by one of the classifiers. `steps.prepared` may have put pixels in the place of `bytes`.
     """
-    once = _Images.of(images)
+    decoded = _Images.of(images)
     wanted = [set(row) for row in images["prediction_id"].to_pylist()]
     tables = [PREDICTIONS.empty_table()]
-    for one in classifiers:
-        ids = one.classification.prediction_ids(once.ids)
+    for classifier in classifiers:
+        ids = classifier.classification.prediction_ids(decoded.ids)
         rows = [row for row, prediction in enumerate(ids) if prediction in wanted[row]]
         if rows:
-            tables.append(_predictions(once, rows, [ids[row] for row in rows], one.classifier, one.classification))
+            tables.append(
+                _predictions(
+                    decoded, rows, [ids[row] for row in rows], classifier.classifier, classifier.classification
+                )
+            )
     return pa.concat_tables(tables)
 
 
@@ -564,9 +569,9 @@ def predict(images: pa.Table, classifier: Classifier, classification: Classifica
 
     Images that cannot be decoded and logits that are not numbers become errors of their rows.
     """
-    once = _Images.of(images)
-    ids = classification.prediction_ids(once.ids)
-    return _predictions(once, range(images.num_rows), ids, classifier, classification)
+    decoded = _Images.of(images)
+    ids = classification.prediction_ids(decoded.ids)
+    return _predictions(decoded, range(images.num_rows), ids, classifier, classification)
 
 
 @dataclass(frozen=True)
@@ -593,23 +598,23 @@ def _predictions(
     classification: Classification,
 ) -> pa.Table:
     """Returns a classifier's answers to these rows of the images."""
-    logits, undecoded = images.files.logits(rows, [images.keys[row] for row in rows], classifier)
-    errors = [images.errors[row] or new for row, new in zip(rows, undecoded, strict=True)]
-    good = [i for i, error in enumerate(errors) if error is None]
-    known = [_NOTHING] * len(rows)
-    if good:
-        some = logits if len(good) == len(logits) else logits[good]
-        for i, answer in zip(good, classification.answers(some), strict=True):
+    logits, decoding_errors = images.files.logits(rows, [images.keys[row] for row in rows], classifier)
+    errors = [images.errors[row] or new for row, new in zip(rows, decoding_errors, strict=True)]
+    usable = [i for i, error in enumerate(errors) if error is None]
+    results = [_NOTHING] * len(rows)
+    if usable:
+        usable_logits = logits if len(usable) == len(logits) else logits[usable]
+        for i, answer in zip(usable, classification.answers(usable_logits), strict=True):
             if answer is None:
                 errors[i] = NO_ANSWER
             else:
-                known[i] = answer
+                results[i] = answer
         if classification.probabilities:
-            shares = class_probabilities(some, classification.class_labels, classification.head)
-            for i, row in zip(good, shares.tolist(), strict=True):
+            shares = class_probabilities(usable_logits, classification.class_labels, classification.head)
+            for i, row in zip(usable, shares.tolist(), strict=True):
                 if errors[i] is None:
-                    known[i] = replace(known[i], probabilities=row)
-    of_answer = {name: [getattr(answer, name) for answer in known] for name in vars(_NOTHING)}
+                    results[i] = replace(results[i], probabilities=row)
+    of_answer = {name: [getattr(answer, name) for answer in results] for name in vars(_NOTHING)}
     columns: dict[str, Sequence[object]] = {
         "prediction_id": prediction_ids,
         "image_id": [images.ids[row] for row in rows],

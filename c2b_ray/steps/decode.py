@@ -148,9 +148,9 @@ def pixels_of(images: pa.Table) -> list[int]:
 
     Of rows with neither column, which hold a place or pixels of their own size, all weigh 0.
     """
-    none: list[None] = [None] * images.num_rows
-    known, data = (images[name].to_pylist() if name in images.column_names else none for name in ("pixels", "bytes"))
-    return [pixel_count(of_row) if count is None else count for count, of_row in zip(known, data, strict=True)]
+    nulls: list[None] = [None] * images.num_rows
+    counts, data = (images[name].to_pylist() if name in images.column_names else nulls for name in ("pixels", "bytes"))
+    return [pixel_count(row_data) if count is None else count for count, row_data in zip(counts, data, strict=True)]
 
 
 def pixel_count(data: bytes | None) -> int:
@@ -190,7 +190,7 @@ def media_picture(data: bytes) -> Literal["avif", "heic"] | None:
     if data[4:8] != b"ftyp":
         return None
     # The box: its length, its name, the major brand, a version, the brands of readers that understand the file.
-    brands = {data[at : at + 4] for at in range(8, min(int.from_bytes(data[:4]), _LONGEST_BOX), 4)}
+    brands = {data[start : start + 4] for start in range(8, min(int.from_bytes(data[:4]), _LONGEST_BOX), 4)}
     if brands & {b"heic", b"heix", b"heim", b"heis"}:
         return "heic"
     return "avif" if brands & {b"avif", b"avis"} else None
@@ -258,9 +258,9 @@ def _rgb(image: Image.Image, bits: int) -> Image.Image:
     if image.mode.startswith("I"):
         return _grey_from_deep(image, bits).convert("RGB")
     if image.has_transparency_data:
-        seen = image.convert("RGBA")
-        ground = Image.new("RGBA", seen.size, "white")
-        return Image.alpha_composite(ground, seen).convert("RGB")
+        rgba = image.convert("RGBA")
+        ground = Image.new("RGBA", rgba.size, "white")
+        return Image.alpha_composite(ground, rgba).convert("RGB")
     return image.convert("RGB")
 
 
@@ -268,8 +268,8 @@ def _grey_from_deep(image: Image.Image, bits: int) -> Image.Image:
     # Pillow's own conversion clips every value above 255 to white.
     deep = np.asarray(image).astype(np.float32)
     grey = np.rint(deep * (255 / (2**bits - 1))).astype(np.uint8)
-    if isinstance(clear := image.info.get("transparency"), int):
-        grey[deep == clear] = 255
+    if isinstance(transparent := image.info.get("transparency"), int):
+        grey[deep == transparent] = 255
     return Image.fromarray(grey)
 
 

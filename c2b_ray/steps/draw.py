@@ -91,23 +91,25 @@ def generated(captions: pa.Table, revision: str, n: int, seed: int) -> tuple[pa.
     An image's seed follows from its caption, its number and `seed` only; its id from those and the generator's
     revision. A larger n gives the same first n images.
     """
-    draws, wanted = [DRAWS.empty_table()], [TO_GENERATE.empty_table()]
-    at_once = max(1, IDS_AT_ONCE // max(1, n))
-    for start in range(0, captions.num_rows, at_once):  # as Python's, the ids of a million images take 200 MB
-        some = captions.slice(start, at_once).select(["caption_id", "text"]).combine_chunks()
-        owners, numbers = np.repeat(np.arange(some.num_rows), n), np.tile(np.arange(n), some.num_rows)
-        names, texts = (some[name].take(pa.array(owners)) for name in some.column_names)
+    draws, to_generate = [DRAWS.empty_table()], [TO_GENERATE.empty_table()]
+    block_rows = max(1, IDS_AT_ONCE // max(1, n))
+    for start in range(0, captions.num_rows, block_rows):  # as Python's, the ids of a million images take 200 MB
+        block = captions.slice(start, block_rows).select(["caption_id", "text"]).combine_chunks()
+        owners, numbers = np.repeat(np.arange(block.num_rows), n), np.tile(np.arange(n), block.num_rows)
+        names, texts = (block[name].take(pa.array(owners)) for name in block.column_names)
         seeds = [
             seed_of("generate", name, number, seed)
             for name, number in zip(names.to_pylist(), numbers.tolist(), strict=True)
         ]
-        made = zip(texts.to_pylist(), seeds, strict=True)
-        ids = pa.array([content_id("generated", revision, text, one) for text, one in made], pa.string())
+        texts_and_seeds = zip(texts.to_pylist(), seeds, strict=True)
+        ids = pa.array(
+            [content_id("generated", revision, text, image_seed) for text, image_seed in texts_and_seeds], pa.string()
+        )
         count, ranks = len(ids), pa.array(numbers, pa.int32())
         columns = [names, ids, ranks, no_numbers(count), pa.repeat(GENERATE, count)]
         draws.append(pa.Table.from_arrays(columns, schema=DRAWS))
-        wanted.append(pa.Table.from_arrays([ids, texts, pa.array(seeds, pa.int64())], schema=TO_GENERATE))
-    return pa.concat_tables(draws), pa.concat_tables(wanted)
+        to_generate.append(pa.Table.from_arrays([ids, texts, pa.array(seeds, pa.int64())], schema=TO_GENERATE))
+    return pa.concat_tables(draws), pa.concat_tables(to_generate)
 
 
 def generate(batch: pa.Table, generator: ImageGenerator) -> pa.Table:
@@ -118,16 +120,16 @@ def generate(batch: pa.Table, generator: ImageGenerator) -> pa.Table:
     """
     prompts, seeds = batch["prompt"].to_pylist(), batch["seed"].to_pylist()
     requests = [GenerationRequest(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
-    made = images_of(generator, requests)
+    results = images_of(generator, requests)
     keys = pa.array([f"{request.prompt} (seed {request.seed})" for request in requests], pa.string())
-    encoded = [None if image.pixels is None else png(image.pixels) for image in made]
-    seen = [
+    encoded = [None if image.pixels is None else png(image.pixels) for image in results]
+    seen_images = [
         SeenImage(None, None, image.error)
         if image.pixels is None
         else SeenImage(fingerprint(image.pixels), image.pixels.shape[0] * image.pixels.shape[1], None)
-        for image in made
+        for image in results
     ]
-    return images_table(batch["image_id"], keys, encoded, seen)
+    return images_table(batch["image_id"], keys, encoded, seen_images)
 
 
 class SeenImage(NamedTuple):
@@ -149,18 +151,18 @@ def images_table(
 
     Bytes that are no picture are dropped: a run holds no other files.
     """
-    is_picture = [one.fingerprint is not None for one in seen]
-    kept = [data if there and rows is None else None for data, there in zip(encoded, is_picture, strict=True)]
+    is_picture = [image.fingerprint is not None for image in seen]
+    stored = [data if is_valid and rows is None else None for data, is_valid in zip(encoded, is_picture, strict=True)]
     columns = {
         "image_id": ids,
         "key": keys,
         "row": pa.nulls(len(seen), pa.int64()) if rows is None else pc.if_else(is_picture, rows, None),
         "size": pa.array([None if data is None else len(data) for data in encoded], pa.int64()),
-        "bytes": pa.array(kept, pa.binary()),
+        "bytes": pa.array(stored, pa.binary()),
         "content": pa.array([None if data is None else content_of(data) for data in encoded], pa.string()),
-        "pixels": pa.array([one.pixels for one in seen], pa.int32()),
-        "fingerprint": pa.array([one.fingerprint for one in seen], pa.binary()),
-        "error": pa.array([one.error for one in seen], pa.string()),
+        "pixels": pa.array([image.pixels for image in seen], pa.int32()),
+        "fingerprint": pa.array([image.fingerprint for image in seen], pa.binary()),
+        "error": pa.array([image.error for image in seen], pa.string()),
     }
     return pa.table(columns).cast(IMAGES)
 
@@ -170,9 +172,13 @@ def fetch(batch: pa.Table, source: ImageSource, keep: bool = True) -> pa.Table:
 
     `keep`: whether it holds their bytes; otherwise it holds their rows, by which `in_place` reads them again.
     """
-    found = fetched(source, batch["row"].to_pylist())
-    seen = [looked_at(data, error) for data, error in zip(found.data, found.errors, strict=True)]
-    return images_table(batch["image_id"], found.keys, found.data, seen, None if keep else batch["row"])
+    fetched_images = fetched(source, batch["row"].to_pylist())
+    seen_images = [
+        looked_at(data, error) for data, error in zip(fetched_images.data, fetched_images.errors, strict=True)
+    ]
+    return images_table(
+        batch["image_id"], fetched_images.keys, fetched_images.data, seen_images, None if keep else batch["row"]
+    )
 
 
 class FetchedImages(NamedTuple):
@@ -274,10 +280,10 @@ def repeated(keys: Ints) -> Mask:
     """Returns which of these numbers occur more than once."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
-    same = ordered[1:] == ordered[:-1]
+    equals_next = ordered[1:] == ordered[:-1]
     is_repeated = np.zeros(len(keys), bool)
-    is_repeated[order[1:][same]] = True
-    is_repeated[order[:-1][same]] = True
+    is_repeated[order[1:][equals_next]] = True
+    is_repeated[order[:-1][equals_next]] = True
     return is_repeated
 
 

@@ -47,30 +47,30 @@ class Distinct:
     def __init__(self, images: pa.Table, classes: tuple[ImageIds, Ints] | None = None) -> None:
         self._ids = ImageIds(wide(images["image_id"]).combine_chunks())
         self._fingerprints = images["fingerprint"].cast(pa.large_binary())
-        marked = np.flatnonzero(self._fingerprints.is_valid().to_numpy())
+        with_fingerprint = np.flatnonzero(self._fingerprints.is_valid().to_numpy())
         # Among those with a fingerprint, the first of equal content represents the others.
-        first = _first_of_content(images["content"].take(pa.array(marked)))
+        first = _first_of_content(images["content"].take(pa.array(with_fingerprint)))
         contents = np.flatnonzero(first == np.arange(len(first)))
-        rows = marked[contents]
-        joined = near_duplicates(
+        rows = with_fingerprint[contents]
+        groups = near_duplicates(
             _matrix(self._fingerprints if len(rows) == len(self._ids) else self._fingerprints.take(pa.array(rows)))
         )
         if classes is not None:
-            joined = _of_one_class(joined, _known(classes, self._ids.names(rows)))
+            groups = _of_one_class(groups, _known(classes, self._ids.names(rows)))
         stands = np.arange(len(first))
-        stands[contents] = contents[joined]
+        stands[contents] = contents[groups]
         self._picture = np.arange(len(self._ids))
-        self._picture[marked] = marked[stands[first]]
+        self._picture[with_fingerprint] = with_fingerprint[stands[first]]
         self._first = np.full(len(self._ids), -1, np.int64)
-        self._first[marked] = marked[first]
+        self._first[with_fingerprint] = with_fingerprint[first]
         self._first[~repeated(self._picture)] = -1
 
     def pictures(self, ids: ImageIds) -> Ints:
         """Returns a number for the picture of each of these images: the same for all copies of one."""
         rows = self._ids.numbers(ids.ids)
-        alone = rows < 0
+        unknown = rows < 0
         pictures = np.append(self._picture, 0)[rows]
-        pictures[alone] = len(self._ids) + np.flatnonzero(alone)
+        pictures[unknown] = len(self._ids) + np.flatnonzero(unknown)
         return pictures
 
     def repeated(self, ids: ImageIds, numbers: Ints) -> Mask:
@@ -91,33 +91,37 @@ def _first_of_content(content: pa.ChunkedArray) -> Ints:
     rows = np.arange(len(numbers))
     first = np.full(len(names), len(rows), np.int64)
     np.minimum.at(first, numbers, rows)
-    nothing = pc.index(names, "").as_py()
-    return np.where(numbers == nothing, rows, first[numbers])
+    empty = pc.index(names, "").as_py()
+    return np.where(numbers == empty, rows, first[numbers])
 
 
 def _known(classes: tuple[ImageIds, Ints], ids: pa.Array) -> Ints:
     """Returns the classes of these images; -1 where it is not known."""
     ids_known, numbers = classes
-    known: Ints = np.append(numbers, -1)[ids_known.numbers(ids)]
-    return known
+    classes_of_ids: Ints = np.append(numbers, -1)[ids_known.numbers(ids)]
+    return classes_of_ids
 
 
-def _of_one_class(joined: Ints, classes: Ints) -> Ints:
+def _of_one_class(group_of: Ints, classes: Ints) -> Ints:
     """Takes apart the groups of near-duplicates that hold images of several classes."""
     width = int(classes.max(initial=0)) + 1
-    known = classes >= 0
-    kinds, _ = counted(joined[known] * width + classes[known])
+    has_class = classes >= 0
+    kinds, _ = counted(group_of[has_class] * width + classes[has_class])
     groups, number = counted(kinds // width)
-    apart: Ints = np.where(np.isin(joined, groups[number > 1]), np.arange(len(joined)), joined)
-    return apart
+    result: Ints = np.where(np.isin(group_of, groups[number > 1]), np.arange(len(group_of)), group_of)
+    return result
 
 
 def _matrix(fingerprints: pa.ChunkedArray) -> NDArray[np.uint8]:
     """Returns fingerprints of equal length as rows of bytes."""
-    whole = fingerprints.combine_chunks()
-    offsets = np.frombuffer(whole.buffers()[1], np.int64)[whole.offset : whole.offset + len(whole) + 1]
-    data = np.frombuffer(whole.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]] if len(whole) else np.zeros(0)
-    return data.reshape(len(whole), -1 if len(whole) else HASH).astype(np.uint8, copy=False)
+    combined = fingerprints.combine_chunks()
+    offsets = np.frombuffer(combined.buffers()[1], np.int64)[combined.offset : combined.offset + len(combined) + 1]
+    data = (
+        np.frombuffer(combined.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
+        if len(combined)
+        else np.zeros(0)
+    )
+    return data.reshape(len(combined), -1 if len(combined) else HASH).astype(np.uint8, copy=False)
 
 
 def near_duplicates(fingerprints: NDArray[np.uint8]) -> Ints:
@@ -126,11 +130,11 @@ def near_duplicates(fingerprints: NDArray[np.uint8]) -> Ints:
         return np.zeros(0, np.int64)
     # Equal ones count once: among a thousand blank pictures every pair would be compared.
     equal = _first_equal(fingerprints)
-    firsts, group_numbers = np.unique(equal, return_inverse=True)
-    joined = _joined(fingerprints if len(firsts) == len(equal) else fingerprints[firsts])[group_numbers]
-    first = np.full(len(firsts), len(equal))
-    np.minimum.at(first, joined, np.arange(len(equal)))
-    first_of_row: Ints = first[joined]
+    first_rows, group_numbers = np.unique(equal, return_inverse=True)
+    group_of_row = _joined(fingerprints if len(first_rows) == len(equal) else fingerprints[first_rows])[group_numbers]
+    first = np.full(len(first_rows), len(equal))
+    np.minimum.at(first, group_of_row, np.arange(len(equal)))
+    first_of_row: Ints = first[group_of_row]
     return first_of_row
 
 
@@ -144,11 +148,11 @@ def _first_equal(fingerprints: NDArray[np.uint8]) -> Ints:
         (fingerprints[start : start + _SUMMED_AT_ONCE] * factors).sum(axis=1, dtype=np.uint64)
         for start in range(0, len(fingerprints), _SUMMED_AT_ONCE)
     ]
-    _, firsts, group_numbers = np.unique(np.concatenate(sums), return_index=True, return_inverse=True)
-    first: Ints = firsts[group_numbers]
-    again = np.flatnonzero(first != np.arange(len(first)))
-    others = again[(fingerprints[again] != fingerprints[first[again]]).any(axis=1)]
-    first[others] = others
+    _, first_rows, group_numbers = np.unique(np.concatenate(sums), return_index=True, return_inverse=True)
+    first: Ints = first_rows[group_numbers]
+    repeats = np.flatnonzero(first != np.arange(len(first)))
+    collisions = repeats[(fingerprints[repeats] != fingerprints[first[repeats]]).any(axis=1)]
+    first[collisions] = collisions
     return first
 
 
@@ -161,10 +165,12 @@ def _joined(fingerprints: NDArray[np.uint8]) -> Ints:
         _alike(np.ascontiguousarray(hashes[:, band : band + BAND]).view(np.uint16)[:, 0], level, thumbnails)
         for band in range(0, HASH, BAND)
     ]
-    one, other = np.concatenate(pairs, axis=1)
-    _, label = connected_components(coo_array((np.ones(len(one), bool), (one, other)), shape=(n, n)), directed=False)
-    joined: Ints = label.astype(np.int64)
-    return joined
+    left_rows, right_rows = np.concatenate(pairs, axis=1)
+    _, label = connected_components(
+        coo_array((np.ones(len(left_rows), bool), (left_rows, right_rows)), shape=(n, n)), directed=False
+    )
+    result: Ints = label.astype(np.int64)
+    return result
 
 
 def _alike(band: NDArray[np.uint16], level: NDArray[np.float64], thumbnails: NDArray[np.uint8]) -> Ints:
@@ -175,15 +181,15 @@ def _alike(band: NDArray[np.uint16], level: NDArray[np.float64], thumbnails: NDA
     key, ordered = band[order], level[order]
     active, step, duplicates = np.arange(len(order) - 1), 1, [np.zeros((2, 0), np.int64)]
     while len(active):
-        after = active + step
-        near = (key[after] == key[active]) & (ordered[after] <= ordered[active] + MEAN_DIFFERENCE + 1e-6)
-        active = active[near]
+        later = active + step
+        is_near = (key[later] == key[active]) & (ordered[later] <= ordered[active] + MEAN_DIFFERENCE + 1e-6)
+        active = active[is_near]
         for start in range(0, len(active), _BLOCK):
             block = active[start : start + _BLOCK]
             pair = np.stack([order[block], order[block + step]])
             gap = np.abs(thumbnails[pair[0]].astype(np.int16) - thumbnails[pair[1]])
-            same = (gap.mean(axis=1) <= MEAN_DIFFERENCE) & (gap.max(axis=1) <= LARGEST_DIFFERENCE)
-            duplicates.append(pair[:, same])
+            is_same = (gap.mean(axis=1) <= MEAN_DIFFERENCE) & (gap.max(axis=1) <= LARGEST_DIFFERENCE)
+            duplicates.append(pair[:, is_same])
         step += 1
         active = active[active + step < len(order)]
     return np.concatenate(duplicates, axis=1)

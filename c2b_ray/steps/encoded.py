@@ -71,11 +71,11 @@ class DecodedOnce:
     def _decoded(self) -> tuple[list[Pixels | None], list[str | None]]:
         if not self._pixels:
             return decode_batch(self._files)
-        found = [
+        results = [
             (pixels, None) if pixels is not None else (None, error) if error is not None else decoded(data)
             for pixels, error, data in zip(self._pixels, self._errors, self._files, strict=True)
         ]
-        return [pixels for pixels, _ in found], [error for _, error in found]
+        return [pixels for pixels, _ in results], [error for _, error in results]
 
     def logits(
         self, rows: Sequence[int], keys: Sequence[str], classifier: Classifier
@@ -91,7 +91,7 @@ class DecodedOnce:
         result = _of_pixels(
             [pixels[row] for row in rows],
             len(classifier.labels),
-            lambda images, at: classifier.logits(images, [keys[i] for i in at]),
+            lambda images, indices: classifier.logits(images, [keys[i] for i in indices]),
         )
         return result, [errors[row] for row in rows]
 
@@ -109,12 +109,12 @@ class DecodedOnce:
     def _of_blocks(self, rows: Sequence[int], shape: Shape, width: int, call: Callable[[Blocks], Floats]) -> Floats:
         assert shape.frame is not None
         block = self._blocks[column_of(shape)].reshape(-1, *shape.frame, 3)
-        good = [i for i, row in enumerate(rows) if self._errors[row] is None]
-        if len(good) == len(block):
+        valid_rows = [i for i, row in enumerate(rows) if self._errors[row] is None]
+        if len(valid_rows) == len(block):
             return call(block)
         result = np.full((len(rows), width), np.nan, np.float32)
-        if good:
-            result[good] = call(block[[rows[i] for i in good]])
+        if valid_rows:
+            result[valid_rows] = call(block[[rows[i] for i in valid_rows]])
         return result
 
 
@@ -128,8 +128,8 @@ def embeddings(files: Files, encoder: TextImageEncoder) -> tuple[Floats, list[st
 
 def embedded(rows: pa.Table, encoder: TextImageEncoder) -> tuple[list[list[float] | None], list[str | None]]:
     """Returns the embedding of each row's `bytes`, and its error, known or new: exactly one of the two is None."""
-    vectors, undecoded = DecodedOnce.of(rows).embeddings(encoder)
-    errors = [known or new for known, new in zip(rows["error"].to_pylist(), undecoded, strict=True)]
+    vectors, decoding_errors = DecodedOnce.of(rows).embeddings(encoder)
+    errors = [old_error or new for old_error, new in zip(rows["error"].to_pylist(), decoding_errors, strict=True)]
     return [vector.tolist() if error is None else None for vector, error in zip(vectors, errors, strict=True)], errors
 
 
@@ -144,8 +144,8 @@ def answers(
         return captioner.answers_about_files(files, questions)
     pixels, errors = decode_batch(files)
     pairs = [(i, question) for i, image in enumerate(pixels) if image is not None for question in questions[i]]
-    shown: list[Pixels] = [image for i, _ in pairs if (image := pixels[i]) is not None]
-    replies = captioner.answer(shown, [question for _, question in pairs]) if pairs else []
+    images: list[Pixels] = [image for i, _ in pairs if (image := pixels[i]) is not None]
+    replies = captioner.answer(images, [question for _, question in pairs]) if pairs else []
     if len(replies) != len(pairs):
         raise ServiceError(
             f"the captioner answered {len(pairs)} questions with {len(replies)} answers; one each is due"
@@ -166,8 +166,8 @@ def _of_decoded(
 def _of_pixels(
     pixels: Sequence[Pixels | None], width: int, call: Callable[[list[Pixels], list[int]], Floats]
 ) -> Floats:
-    good = [i for i, image in enumerate(pixels) if image is not None]
+    valid_rows = [i for i, image in enumerate(pixels) if image is not None]
     result = np.full((len(pixels), width), np.nan, np.float32)
-    if good:
-        result[good] = call([image for image in pixels if image is not None], good)
+    if valid_rows:
+        result[valid_rows] = call([image for image in pixels if image is not None], valid_rows)
     return result

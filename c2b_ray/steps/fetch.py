@@ -57,15 +57,15 @@ class InPlace:
         Raises SourceError where the source itself cannot be opened or does not answer.
         """
         images = completed(images)
-        known = pc.or_(pc.is_valid(images["bytes"]), pc.is_valid(images["error"]))
-        away = np.flatnonzero(~known.to_numpy())
-        if not len(away):
+        has_bytes = pc.or_(pc.is_valid(images["bytes"]), pc.is_valid(images["error"]))
+        missing = np.flatnonzero(~has_bytes.to_numpy())
+        if not len(missing):
             return images
-        some = images.take(pa.array(away))
-        found = self._read(some)
+        unread = images.take(pa.array(missing))
+        contents = self._read(unread)
         data, errors = images["bytes"].to_pylist(), images["error"].to_pylist()
-        for at, (of_row, error) in zip(away.tolist(), found, strict=True):
-            data[at], errors[at] = of_row, error
+        for row, (content, error) in zip(missing.tolist(), contents, strict=True):
+            data[row], errors[row] = content, error
         return _with(_with(images, "bytes", pa.array(data, pa.binary())), "error", pa.array(errors, pa.string()))
 
     def fetched(self, rows: Sequence[int]) -> FetchedImages:
@@ -74,23 +74,23 @@ class InPlace:
         with self._lock:  # it may keep what it reads
             if self._source is None:
                 self._source = self._load()
-            began = time.monotonic()
+            started = time.monotonic()
             try:
                 return fetched(self._source, rows)
             finally:
-                _spent.seconds = seconds_of_reading() + time.monotonic() - began
+                _spent.seconds = seconds_of_reading() + time.monotonic() - started
 
     def _read(self, images: pa.Table) -> list[tuple[bytes | None, str | None]]:
-        placed = np.flatnonzero(images["row"].is_valid().to_numpy()).tolist()
+        in_source = np.flatnonzero(images["row"].is_valid().to_numpy()).tolist()
         result: list[tuple[bytes | None, str | None]] = [(None, "no bytes")] * images.num_rows
-        if not placed:
+        if not in_source:
             return result
         if self._load is None:
             return [(None, NO_SOURCE)] * images.num_rows
         rows, sizes, contents = (images[name].to_pylist() for name in ("row", "size", "content"))
-        found = self.fetched([rows[at] for at in placed])
-        for at, data, error in zip(placed, found.data, found.errors, strict=True):
-            result[at] = _checked(data, error, sizes[at], contents[at])
+        images_read = self.fetched([rows[row] for row in in_source])
+        for row, data, error in zip(in_source, images_read.data, images_read.errors, strict=True):
+            result[row] = _checked(data, error, sizes[row], contents[row])
         return result
 
 
@@ -108,8 +108,8 @@ def completed(images: pa.Table) -> pa.Table:
         if name not in images.column_names:
             images = images.append_column(IMAGES.field(name), pa.nulls(images.num_rows, IMAGES.field(name).type))
     # In one order, so that rows of parts with and without bytes can be joined.
-    known = [name for name in IMAGES.names if name in images.column_names]
-    return images.select([*known, *(name for name in images.column_names if name not in known)])
+    present = [name for name in IMAGES.names if name in images.column_names]
+    return images.select([*present, *(name for name in images.column_names if name not in present)])
 
 
 def _with(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
@@ -133,11 +133,13 @@ class ReadingRemote(ImageReader[R]):
 
 
 def with_reading(
-    step: Callable[[pa.Table, R], pa.Table], make: Callable[[], R], load: Load | None, prepare: object = None
+    step: Callable[[pa.Table, R], pa.Table], factory: Callable[[], R], load: Load | None, prepare: object = None
 ) -> tuple[Callable[[pa.Table, Any], pa.Table], Callable[[], Any]]:
     """Returns the step and the factory of the role of a stage whose images are read in the step, where nothing prepares
     them before."""
-    return (step, make) if prepare is not None else (partial(_on_images, step=step), partial(_reading, load, make))
+    return (
+        (step, factory) if prepare is not None else (partial(_on_images, step=step), partial(_reading, load, factory))
+    )
 
 
 def reading_before(load: Load | None, prepare: Prepare | None) -> Prepare | None:
@@ -149,8 +151,8 @@ def _prepared(images: pa.Table, load: Load | None, prepare: Prepare) -> pa.Table
     return prepare(in_place(load).with_bytes(images))
 
 
-def _reading(load: Load | None, make: Callable[[], R]) -> ImageReader[R]:
-    role = make()
+def _reading(load: Load | None, factory: Callable[[], R]) -> ImageReader[R]:
+    role = factory()
     return (ReadingRemote if isinstance(role, Remote) else ImageReader)(role, in_place(load))
 
 
@@ -170,8 +172,8 @@ def in_place(load: Load | None) -> InPlace:
 
 
 def reopen(load: Load) -> None:
-    """Has the next reader in this process open the source anew: a notebook may audit a folder that has grown since its
-    last audit, and whose rows are others now."""
+    """Makes the next reader in this process open the source anew: a notebook may audit a folder that has grown since
+    its last audit, so that its rows have other numbers."""
     with _lock:
         _opened.pop(_key(load), None)
 
@@ -202,22 +204,26 @@ def look(rows: pa.Table, load: Load, views: Sequence[PreparedView], keep: bool, 
 
     An `error` of a row is a reason not to open it. `keep`: whether `bytes` hold the image.
     """
-    found = in_place(load).fetched(rows["row"].to_pylist())
-    known = rows["error"].to_pylist() if "error" in rows.column_names else [None] * rows.num_rows
-    errors = [one or other for one, other in zip(known, found.errors, strict=True)]
+    fetched_images = in_place(load).fetched(rows["row"].to_pylist())
+    row_errors = rows["error"].to_pylist() if "error" in rows.column_names else [None] * rows.num_rows
+    errors = [row_error or new_error for row_error, new_error in zip(row_errors, fetched_images.errors, strict=True)]
     saw = _Saw(rows.num_rows, carry=others == "decoded")
     columns: dict[str, pa.Array] = {}
     if views or saw.carry:
-        columns = shown(found.data, errors, views, saw)
-        seen = [SeenImage(*one) for one in zip(saw.marks, saw.sizes, errors, strict=True)]
+        columns = shown(fetched_images.data, errors, views, saw)
+        seen = [SeenImage(*row_error) for row_error in zip(saw.marks, saw.sizes, errors, strict=True)]
     else:
-        seen = [looked_at(data, error) for data, error in zip(found.data, errors, strict=True)]
-    images = images_table(rows["image_id"], found.keys, found.data, seen, None if keep else rows["row"])
+        seen = [looked_at(data, error) for data, error in zip(fetched_images.data, errors, strict=True)]
+    images = images_table(
+        rows["image_id"], fetched_images.keys, fetched_images.data, seen, None if keep else rows["row"]
+    )
     for name in rows.column_names:
         if name not in images.column_names:
             images = images.append_column(name, rows[name])
     if others != "none":
-        files = [None if there is not None else data for data, there in zip(found.data, saw.pixels, strict=True)]
+        files = [
+            None if pixels is not None else data for data, pixels in zip(fetched_images.data, saw.pixels, strict=True)
+        ]
         columns |= {FILE: pa.array(files, pa.large_binary()), **saw.columns()}
     for name, column in columns.items():
         images = images.append_column(name, column)
@@ -241,12 +247,12 @@ class _Saw:
             self.pixels[row], self._left = pixels, self._left - size
 
     def columns(self) -> Mapping[str, pa.Array]:
-        there = [one for one in self.pixels if one is not None]
-        data = np.concatenate([one.reshape(-1) for one in there]) if there else np.zeros(0, np.uint8)
-        ends = np.cumsum([0, *(0 if one is None else one.size for one in self.pixels)], dtype=np.int64)
-        valid = pa.array([one is not None for one in self.pixels], pa.bool_()).buffers()[1]
+        arrays = [array for array in self.pixels if array is not None]
+        data = np.concatenate([array.reshape(-1) for array in arrays]) if arrays else np.zeros(0, np.uint8)
+        ends = np.cumsum([0, *(0 if array is None else array.size for array in self.pixels)], dtype=np.int64)
+        valid = pa.array([array is not None for array in self.pixels], pa.bool_()).buffers()[1]
         buffers = [valid, pa.py_buffer(ends), pa.py_buffer(data)]
-        heights = pa.array([None if one is None else one.shape[0] for one in self.pixels], pa.int32())
+        heights = pa.array([None if array is None else array.shape[0] for array in self.pixels], pa.int32())
         return {DECODED: pa.Array.from_buffers(pa.large_binary(), len(self.pixels), buffers), HEIGHT: heights}
 
 

@@ -42,9 +42,9 @@ def fingerprint(pixels: Pixels, size: tuple[int, int] | None = None) -> bytes:
     if lines.size >= _COMPILED_FROM:
         from c2b_ray.steps.area_sums import mark_of
 
-        mark: bytes = mark_of(lines, height, width, SIDE).tobytes()
-        return mark
-    thumbnail, coloured = (np.rint(of_part / (height * width)) for of_part in _sums(lines, height, width))
+        result: bytes = mark_of(lines, height, width, SIDE).tobytes()
+        return result
+    thumbnail, coloured = (np.rint(sums / (height * width)) for sums in _sums(lines, height, width))
     grey = np.rint(coloured @ _GREY)
     return np.packbits(grey[:, 1:] > grey[:, :-1]).tobytes() + thumbnail.astype(np.uint8).tobytes()
 
@@ -53,8 +53,8 @@ def _sums(lines: NDArray[np.uint8], height: int, width: int) -> tuple[NDArray[An
     """Returns the sums of a picture's levels over SIDE × SIDE equal areas, and over SIDE × (SIDE + 1): (down, across,
     3)."""
     rows, strips = _shares(height, len(lines), SIDE), np.zeros((SIDE, lines.shape[1]))
-    for start in range(0, len(lines), at_once := max(1, _LEVELS_AT_ONCE // lines.shape[1])):
-        strips += rows[:, start : start + at_once] @ lines[start : start + at_once]
+    for start in range(0, len(lines), block_rows := max(1, _LEVELS_AT_ONCE // lines.shape[1])):
+        strips += rows[:, start : start + block_rows] @ lines[start : start + block_rows]
     pixels = strips.reshape(SIDE, -1, 3)
     return _shares(width, pixels.shape[1], SIDE) @ pixels, _shares(width, pixels.shape[1], SIDE + 1) @ pixels
 

@@ -67,8 +67,8 @@ class ImageCounter:
     @contextmanager
     def calling(self, on_batch: Callable[[], None]) -> Iterator[None]:
         """Calls `on_batch` after each batch while the body runs; what it raises ends the search."""
-        before, self._on_batch = self._on_batch, on_batch
+        previous, self._on_batch = self._on_batch, on_batch
         try:
             yield
         finally:
-            self._on_batch = before
+            self._on_batch = previous

@@ -117,8 +117,14 @@ _STANDARD = np.array(
 
 def measured(rows: pa.Table, load: Load) -> pa.Table:
     """Returns `tables.PROPERTIES` of rows with `image_id` and `row`: each image is read where it lies and measured."""
-    found = in_place(load).fetched(rows["row"].to_pylist())
-    columns = (rows["image_id"].to_pylist(), rows["row"].to_pylist(), found.keys.to_pylist(), found.data, found.errors)
+    fetched_images = in_place(load).fetched(rows["row"].to_pylist())
+    columns = (
+        rows["image_id"].to_pylist(),
+        rows["row"].to_pylist(),
+        fetched_images.keys.to_pylist(),
+        fetched_images.data,
+        fetched_images.errors,
+    )
     records = []
     for image_id, row, key, data, error in zip(*columns, strict=True):
         record: dict[str, object] = {"image_id": image_id, "row": row, "key": key, "error": error}
@@ -190,8 +196,8 @@ def sharpness(luma: Floats) -> float | None:
 def noise(luma: Floats) -> float:
     """Returns Immerkær's estimate of the standard deviation of noise."""
     rows = luma[:-2] - 2 * luma[1:-1] + luma[2:]
-    both = rows[:, :-2] - 2 * rows[:, 1:-1] + rows[:, 2:]
-    return math.sqrt(math.pi / 2) / 6 * _float(np.abs(both).mean(dtype=np.float64))
+    second_difference = rows[:, :-2] - 2 * rows[:, 1:-1] + rows[:, 2:]
+    return math.sqrt(math.pi / 2) / 6 * _float(np.abs(second_difference).mean(dtype=np.float64))
 
 
 def entropy(luma: Floats) -> float:
@@ -203,9 +209,9 @@ def entropy(luma: Floats) -> float:
 
 def border_edges(luma: Floats) -> float | None:
     """Returns the mean gradient in the outer tenth of each side over the whole picture's; None without any."""
-    down = luma[:-2] + 2 * luma[1:-1] + luma[2:]
-    across = luma[:, :-2] + 2 * luma[:, 1:-1] + luma[:, 2:]
-    length = np.hypot(down[:, 2:] - down[:, :-2], across[2:] - across[:-2])
+    smooth_down = luma[:-2] + 2 * luma[1:-1] + luma[2:]
+    smooth_across = luma[:, :-2] + 2 * luma[:, 1:-1] + luma[:, 2:]
+    length = np.hypot(smooth_down[:, 2:] - smooth_down[:, :-2], smooth_across[2:] - smooth_across[:-2])
     height, width = length.shape
     top, left = max(1, round(BORDER * height)), max(1, round(BORDER * width))
     inner = length[top : height - top, left : width - left]
@@ -239,8 +245,8 @@ def _mean_steps() -> NDArray[np.float64]:
 
 
 def _colourfulness(rg: Floats, yb: Floats) -> float:
-    spread = math.hypot(*(_float(of.std(dtype=np.float64)) for of in (rg, yb)))
-    return spread + 0.3 * math.hypot(*(_float(of.mean(dtype=np.float64)) for of in (rg, yb)))
+    spread = math.hypot(*(_float(channel.std(dtype=np.float64)) for channel in (rg, yb)))
+    return spread + 0.3 * math.hypot(*(_float(channel.mean(dtype=np.float64)) for channel in (rg, yb)))
 
 
 def _hue(rgb: Floats, largest: Floats, chroma: Floats) -> str:
@@ -248,13 +254,13 @@ def _hue(rgb: Floats, largest: Floats, chroma: Floats) -> str:
     (n,)."""
     red, green, blue = rgb
     is_red, is_green = largest == red, largest == green
-    above = np.where(is_red, green, np.where(is_green, blue, red))
-    below = np.where(is_red, blue, np.where(is_green, red, green))
-    degrees = (60 * ((above - below) / chroma + np.where(is_red, 0, np.where(is_green, 2, 4)))) % 360
+    next_channel = np.where(is_red, green, np.where(is_green, blue, red))
+    last_channel = np.where(is_red, blue, np.where(is_green, red, green))
+    degrees = (60 * ((next_channel - last_channel) / chroma + np.where(is_red, 0, np.where(is_green, 2, 4)))) % 360
     # Every border is a multiple of 15 degrees.
     sums = np.bincount((degrees // 15).astype(np.int64) % 24, chroma, 24)
     of_names = {
-        name: sum(sums[place % 24] for place in range(low // 15, (high + 360 * (high < low)) // 15))
+        name: sum(sums[hue_bin % 24] for hue_bin in range(low // 15, (high + 360 * (high < low)) // 15))
         for name, (low, high) in HUES.items()
     }
     return max(of_names, key=of_names.__getitem__)

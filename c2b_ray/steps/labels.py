@@ -63,23 +63,23 @@ class ComparedColumn:
         encoded = labels[column].combine_chunks().dictionary_encode()
         values = encoded.dictionary.to_pylist()
         forms = [None if value is None else normalise(str(value)) for value in values]
-        at = encoded.indices.cast(indices_of(len(forms) + 1)).fill_null(len(forms)).to_numpy(zero_copy_only=False)
+        numbers = encoded.indices.cast(indices_of(len(forms) + 1)).fill_null(len(forms)).to_numpy(zero_copy_only=False)
         held = None
         if has_several(labels.schema.field(column)):
             held = (*(frozenset(map(normalise, labels_in(value))) for value in values), frozenset[str]())
-        return ComparedColumn((*forms, None), at, held)
+        return ComparedColumn((*forms, None), numbers, held)
 
     def equal(self, name: str) -> NDArray[np.bool_]:
         """Returns which rows have the value `name`, in any spelling, or hold it among others."""
         form = normalise(name)
-        same = [known == form for known in self.forms] if self.held is None else [form in of for of in self.held]
+        same = [value == form for value in self.forms] if self.held is None else [form in of for of in self.held]
         rows: NDArray[np.bool_] = np.array(same, bool)[self.numbers]
         return rows
 
     @property
     def missing(self) -> NDArray[np.bool_]:
         """Tells which rows have no value."""
-        rows: NDArray[np.bool_] = np.array([known is None for known in self.forms], bool)[self.numbers]
+        rows: NDArray[np.bool_] = np.array([value is None for value in self.forms], bool)[self.numbers]
         return rows
 
 
@@ -100,12 +100,12 @@ def column_of(labels: pa.Table, name: str) -> str:
     names = [column for column in labels.column_names if column != TARGET]
     if name in labels.column_names:
         return name
-    same = [column for column in names if normalise(column) == normalise(name)]
-    if len(same) != 1:
+    matches = [column for column in names if normalise(column) == normalise(name)]
+    if len(matches) != 1:
         raise ConfigError(
             f"attributes.{name}", f"the labelled table has no such column; {nearest(name, names)}; {READ_IT}"
         )
-    return str(same[0])
+    return str(matches[0])
 
 
 def class_names_in(labels: pa.Table) -> list[str]:
@@ -145,10 +145,10 @@ def chosen(
     names = [name for name in labels.column_names if name != TARGET and name not in reasons]
     result = {name: sorted(_spellings(labels, name, field)) for name in names}
     if not result and needed:
-        listed = "; ".join(f"{name} ({reason})" for name, reason in reasons.items())
-        said = f": {listed}" if listed else ""
+        details = "; ".join(f"{name} ({reason})" for name, reason in reasons.items())
+        suffix = f": {details}" if details else ""
         remedy = ADD_ATTRIBUTES if field == TABLE else FEW_VALUES
-        raise ConfigError(field, f"no column beside image and target_class can be an attribute{said}; {remedy}")
+        raise ConfigError(field, f"no column beside image and target_class can be an attribute{suffix}; {remedy}")
     return result
 
 
@@ -167,20 +167,20 @@ def without_cluster(labels: pa.Table, cluster: str | None, attributes: Iterable[
 
 
 def may_be_clusters(labels: pa.Table) -> dict[str, str]:
-    """Returns column → in words, why it looks as if it said which images belong together: its name, and at least
-    `FEWEST_CLUSTERS` values that recur."""
-    said = {}
+    """Returns the columns that may say which images belong together, each with the reason in words: its name, and
+    at least `FEWEST_CLUSTERS` values that recur."""
+    reasons = {}
     for name in labels.column_names:
         if name == TARGET or not _OF_CLUSTERS.search(name):
             continue
         values, rows = len(labels[name].drop_null().unique()), len(labels[name]) - labels[name].null_count
         if values >= FEWEST_CLUSTERS and rows >= 2 * values:
-            said[name] = (
+            reasons[name] = (
                 f"column {name} ({values:,} values, {rows / values:.0f} images each) may say which images belong "
                 f"together. Images of one {name} are then not independent, and intervals that take them so are "
                 "too narrow"
             )
-    return said
+    return reasons
 
 
 def left_out(labels: pa.Table) -> dict[str, str]:
@@ -191,7 +191,7 @@ def left_out(labels: pa.Table) -> dict[str, str]:
 
 def blanks(labels: pa.Table, classes: Sequence[str], attributes: Iterable[str]) -> dict[str, int]:
     """Counts rows without a label, which belong to no cell: without a class, and among those of the classes without a
-    value of each attribute. Columns that lack none are left out."""
+    value of each attribute. Columns without a missing value are left out."""
     targets = ComparedColumn.of(labels, TARGET)
     of_classes = np.logical_or.reduce([targets.equal(name) for name in classes])
     counts = {TARGET: int(targets.missing.sum())}
@@ -203,23 +203,23 @@ def not_compared(labels: pa.Table, classes: Sequence[str], attributes: Iterable[
     """Returns in words in which classes an attribute shows one value only, so that nothing is compared there. An
     attribute that is the class under another name, or goes with it, shows one value in each."""
     rows_of_class, class_of = _rows_of_classes(ComparedColumn.of(labels, TARGET), classes)
-    said = []
+    sentences = []
     for attribute in attributes:
         column = ComparedColumn.of(labels, attribute)
-        values, known = column.numbers[rows_of_class], ~column.missing[rows_of_class]
-        pairs = np.unique(class_of[known] * len(column.forms) + values[known])
-        shown: dict[str, set[str]] = {}
+        values, usable = column.numbers[rows_of_class], ~column.missing[rows_of_class]
+        pairs = np.unique(class_of[usable] * len(column.forms) + values[usable])
+        values_of_class: dict[str, set[str]] = {}
         for number, value in zip(*np.divmod(pairs, len(column.forms)), strict=True):
-            shown.setdefault(classes[number], set()).add(str(column.forms[value]))
-        single = {name: min(values) for name, values in shown.items() if len(values) == 1}
+            values_of_class.setdefault(classes[number], set()).add(str(column.forms[value]))
+        single = {name: min(values) for name, values in values_of_class.items() if len(values) == 1}
         if len(single) == len(classes) > 1 and all(normalise(name) == value for name, value in single.items()):
-            said.append(f"column {attribute} is the class itself, so nothing is compared by it")
+            sentences.append(f"column {attribute} is the class itself, so nothing is compared by it")
         elif single:
             name = next(iter(single))
-            where = f"in {len(single):,} of {len(classes):,} classes" if len(classes) > 1 else "in the class"
+            extent = f"in {len(single):,} of {len(classes):,} classes" if len(classes) > 1 else "in the class"
             example = f"such as {single[name]!r} of {name}"
-            said.append(f"column {attribute} has one value only {where}, {example}, so nothing is compared there")
-    return said
+            sentences.append(f"column {attribute} has one value only {extent}, {example}, so nothing is compared there")
+    return sentences
 
 
 def _rows_of_classes(
@@ -248,10 +248,10 @@ def compared_somewhere(
         ComparedColumn.of(labels, name) for name in names if name != TARGET and (attributes or name not in reasons)
     ]
     for name in classes:
-        of_class = targets.equal(name)
+        in_class = targets.equal(name)
         for column in columns:
-            shown = {column.forms[number] for number in np.unique(column.numbers[of_class])}
-            if len(shown - {None}) > 1:
+            values = {column.forms[number] for number in np.unique(column.numbers[in_class])}
+            if len(values - {None}) > 1:
                 return True
     return False
 
@@ -277,11 +277,11 @@ def no_attribute(column: pa.ChunkedArray) -> str | None:
 
 def _named_values(labels: pa.Table, name: str, values: Sequence[str]) -> list[str]:
     one_form(values, f"attributes.{name}", f"attribute {name!r}")
-    known = {normalise(value): value for value in _spellings(labels, name)}
+    by_form = {normalise(value): value for value in _spellings(labels, name)}
     for value in values:
-        if normalise(value) not in known:
+        if normalise(value) not in by_form:
             raise ConfigError(
-                f"attributes.{name}", f"no row of the labelled table has {value!r}; {nearest(value, known.values())}"
+                f"attributes.{name}", f"no row of the labelled table has {value!r}; {nearest(value, by_form.values())}"
             )
     return list(values)
 
@@ -303,18 +303,18 @@ def spellings(column: pa.ChunkedArray) -> dict[str, str]:
 
 
 def _by_frequency(column: pa.ChunkedArray) -> list[str]:
-    counted = pc.value_counts(column.drop_null()).to_pylist()
-    return [value for _, value in sorted((-row["counts"], str(row["values"])) for row in counted)]
+    counts = pc.value_counts(column.drop_null()).to_pylist()
+    return [value for _, value in sorted((-row["counts"], str(row["values"])) for row in counts)]
 
 
-def one_form(names: Iterable[str], field: str, where: str) -> None:
+def one_form(names: Iterable[str], field: str, source: str) -> None:
     """Raises ConfigError for two names that may or may not be one."""
-    seen: dict[str, str] = {}
+    by_form: dict[str, str] = {}
     for name in names:
-        other = seen.setdefault(normalise(name), name)
-        if folded(other) != folded(name):
+        earlier = by_form.setdefault(normalise(name), name)
+        if folded(earlier) != folded(name):
             raise ConfigError(
-                field, f"{where} has both {other!r} and {name!r}, which are compared as one name; write one of them"
+                field, f"{source} has both {earlier!r} and {name!r}, which are compared as one name; write one of them"
             )
 
 
@@ -372,36 +372,36 @@ def names_value(text: str, attribute: str, value: str, others: Iterable[str] = (
     `others`: the attribute's other values; words that the value shares with them do not count. `same`: other names of
     the value, one of which suffices.
     """
-    said = normalise(text)
-    return any(_says(said, normalise(attribute), normalise(name), others) for name in (value, *same))
+    normalised = normalise(text)
+    return any(_says(normalised, normalise(attribute), normalise(name), others) for name in (value, *same))
 
 
-def _says(said: str, attribute: str, value: str, others: Iterable[str]) -> bool:
+def _says(text: str, attribute: str, value: str, others: Iterable[str]) -> bool:
     if not re.search(r"\w", value):
         return True  # nothing can be looked for
-    stems = _stems(said)
+    stems = _stems(text)
     if value in ("yes", "true", "present", "no", "false", "none", "absent", "nothing", "nobody"):
-        denied = bool(stems & _stems(" ".join(_ABSENT))) or "un" in {word[:2] for word in said.split()}
+        denied = bool(stems & _stems(" ".join(_ABSENT))) or "un" in {word[:2] for word in text.split()}
         return denied if value not in ("yes", "true", "present") else bool(stems & _stems(attribute)) and not denied
-    if _holds(said, value):
+    if _holds(text, value):
         return True
     content = _content(value)
     common = {_stem(word) for other in others for word in _content(normalise(other))}
-    telling = [word for word in content if _stem(word) not in common and word not in attribute.split()]
-    return all(_meant(word, stems, said) for word in telling or content or [value])
+    distinctive = [word for word in content if _stem(word) not in common and word not in attribute.split()]
+    return all(_meant(word, stems, text) for word in distinctive or content or [value])
 
 
 def _content(text: str) -> list[str]:
     return [word for word in re.findall(r"\w+", text) if word not in _SMALL]
 
 
-def _meant(word: str, stems: frozenset[str] | set[str], said: str) -> bool:
+def _meant(word: str, stems: frozenset[str] | set[str], text: str) -> bool:
     if word in _ABSENT:
         return bool(stems & _stems(" ".join(_ABSENT)))
-    alike = {_stem(word)} | _ALIKE.get(_stem(word), frozenset())
-    if alike & stems:
+    equivalents = {_stem(word)} | _ALIKE.get(_stem(word), frozenset())
+    if equivalents & stems:
         return True
-    return any(re.search(rf"(?<!\w){re.escape(one)}(?:{_JOINED})(?!\w)", said) for one in (word, _stem(word)))
+    return any(re.search(rf"(?<!\w){re.escape(form)}(?:{_JOINED})(?!\w)", text) for form in (word, _stem(word)))
 
 
 def _holds(text: str, name: str) -> bool:

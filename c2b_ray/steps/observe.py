@@ -28,13 +28,13 @@ Questions = Mapping[str, Mapping[str, Question]]
 
 def with_files(rows: pa.Table, load: Load) -> pa.Table:
     """Returns the rows with `key`, `content`, `bytes` and `error` of each image, read where it lies."""
-    found = in_place(load).fetched(rows["row"].to_pylist())
-    contents = [None if data is None else content_of(data) for data in found.data]
+    fetched_images = in_place(load).fetched(rows["row"].to_pylist())
+    contents = [None if data is None else content_of(data) for data in fetched_images.data]
     columns = {
-        "key": found.keys,
+        "key": fetched_images.keys,
         "content": pa.array(contents, pa.string()),
-        "bytes": pa.array(found.data, pa.binary()),
-        "error": pa.array(found.errors, pa.string()),
+        "bytes": pa.array(fetched_images.data, pa.binary()),
+        "error": pa.array(fetched_images.errors, pa.string()),
     }
     for name, column in columns.items():
         rows = rows.append_column(name, column)
@@ -44,17 +44,19 @@ def with_files(rows: pa.Table, load: Load) -> pa.Table:
 def read(rows: pa.Table, captioner: Captioner, questions: Questions) -> pa.Table:
     """Returns a table of `tables.READINGS`: the answers to the questions about each image's class."""
 
-    def observed(some: pa.Table) -> Iterator[dict[str, Any]]:
-        asked = [questions.get(name, {}) for name in some["target_class"].to_pylist()]
-        of_image = [list(of_class.values()) for of_class in asked]
-        answers, errors = encoded.answers(encoded.files_of(some), of_image, captioner)
-        for of_class, replies, error in zip(asked, answers, errors, strict=True):
-            known = replies if error is None else []
-            sure = [max(one.probabilities) if one.choice and one.probabilities else None for one in known]
+    def observed(batch: pa.Table) -> Iterator[dict[str, Any]]:
+        questions_of_row = [questions.get(name, {}) for name in batch["target_class"].to_pylist()]
+        of_image = [list(questions_of_class.values()) for questions_of_class in questions_of_row]
+        answers, errors = encoded.answers(encoded.files_of(batch), of_image, captioner)
+        for questions_of_class, replies, error in zip(questions_of_row, answers, errors, strict=True):
+            valid_replies = replies if error is None else []
+            certainties = [
+                max(reply.probabilities) if reply.choice and reply.probabilities else None for reply in valid_replies
+            ]
             yield {
-                "attributes": list(of_class) if known else [],
-                "values": [one.choice for one in known],
-                "certainties": sure,
+                "attributes": list(questions_of_class) if valid_replies else [],
+                "values": [reply.choice for reply in valid_replies],
+                "certainties": certainties,
                 "error": error,
             }
 
@@ -64,12 +66,18 @@ def read(rows: pa.Table, captioner: Captioner, questions: Questions) -> pa.Table
 def describe(rows: pa.Table, captioner: Captioner) -> pa.Table:
     """Returns a table of `tables.IMAGE_CAPTIONS`: a caption of each image that mentions its class."""
 
-    def observed(some: pa.Table) -> Iterator[dict[str, Any]]:
-        pictures, errors = decode_batch(encoded.files_of(some))
-        shown = [
-            (one, name) for one, name in zip(pictures, some["target_class"].to_pylist(), strict=True) if one is not None
+    def observed(batch: pa.Table) -> Iterator[dict[str, Any]]:
+        pictures, errors = decode_batch(encoded.files_of(batch))
+        to_caption = [
+            (image, name)
+            for image, name in zip(pictures, batch["target_class"].to_pylist(), strict=True)
+            if image is not None
         ]
-        replies = iter(captioner.caption([one for one, _ in shown], [name for _, name in shown]) if shown else [])
+        replies = iter(
+            captioner.caption([image for image, _ in to_caption], [name for _, name in to_caption])
+            if to_caption
+            else []
+        )
         for picture, error in zip(pictures, errors, strict=True):
             reply = None if picture is None else next(replies)
             yield {
@@ -83,11 +91,11 @@ def describe(rows: pa.Table, captioner: Captioner) -> pa.Table:
 def embed(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
     """Returns a table of `tables.IMAGE_VECTORS`: the embedding of each image."""
 
-    def observed(some: pa.Table) -> Iterator[dict[str, Any]]:
-        vectors, errors = encoded.embeddings(encoded.files_of(some), encoder)
+    def observed(batch: pa.Table) -> Iterator[dict[str, Any]]:
+        vectors, errors = encoded.embeddings(encoded.files_of(batch), encoder)
         for vector, error in zip(vectors, errors, strict=True):
-            odd = None if error is not None or np.isfinite(vector).all() else "its embedding is not finite"
-            yield {"vector": None if error or odd else vector.tolist(), "error": error or odd}
+            problem = None if error is not None or np.isfinite(vector).all() else "its embedding is not finite"
+            yield {"vector": None if error or problem else vector.tolist(), "error": error or problem}
 
     return _observed(rows, observed, encoder.revision, IMAGE_VECTORS)
 
@@ -98,9 +106,9 @@ def _observed(
     """Returns a row for each of `rows`; an error that the file has already is kept."""
     records = []
     for start in range(0, rows.num_rows, AT_ONCE):
-        some = rows.slice(start, AT_ONCE)
+        batch = rows.slice(start, AT_ONCE)
         names = ("observation_id", "image_id", "row", "key", "content")
-        of_file = some.select([*names, "error"]).to_pylist()
-        for known, new in zip(of_file, observed(some), strict=True):
-            records.append(known | new | {"revision": revision, "error": known["error"] or new["error"]})
+        of_file = batch.select([*names, "error"]).to_pylist()
+        for file_record, new in zip(of_file, observed(batch), strict=True):
+            records.append(file_record | new | {"revision": revision, "error": file_record["error"] or new["error"]})
     return pa.Table.from_pylist(records, schema)

@@ -55,8 +55,8 @@ def prepared(rows: pa.Table, views: Sequence[PreparedView], keep_bytes: bool = F
     errors: list[str | None] = rows["error"].to_pylist()
     files = (data.as_py() if errors[row] is None else None for row, data in enumerate(rows["bytes"]))
     columns = shown(files, errors, views)
-    place = rows.schema.get_field_index("error")
-    rows = rows.set_column(place, rows.schema.field(place), pa.array(errors, pa.string()))
+    index = rows.schema.get_field_index("error")
+    rows = rows.set_column(index, rows.schema.field(index), pa.array(errors, pa.string()))
     if not keep_bytes:
         rows = rows.drop_columns(["bytes"])
     for name, column in columns.items():
@@ -81,8 +81,8 @@ def shown(
                 block[row] = view.shaped(pixels, view.shape)
             if saw is not None:
                 saw(row, pixels)
-    there = pa.array([error is None for error in errors], pa.bool_())
-    return {column_of(view.shape): _column(block, there) for view, block in zip(views, blocks, strict=True)}
+    is_valid = pa.array([error is None for error in errors], pa.bool_())
+    return {column_of(view.shape): _column(block, is_valid) for view, block in zip(views, blocks, strict=True)}
 
 
 def asked_for(rows: pa.Table, shape: Shape) -> pa.Table:
@@ -105,19 +105,19 @@ def blocks_of(rows: pa.Table) -> dict[str, Blocks]:
     return {name: _block(rows[name]) for name in rows.column_names if is_pixels(name)}
 
 
-def _column(block: Blocks, there: pa.Array) -> pa.Array:
-    """Returns the pixels as a column, uncopied; `there`: of which rows there are some."""
+def _column(block: Blocks, is_valid: pa.Array) -> pa.Array:
+    """Returns the pixels as a column, uncopied; `is_valid`: of which rows there are some."""
     kind = pa.binary(int(np.prod(block.shape[1:])))
-    valid = None if there.true_count == len(there) else there.buffers()[1]
+    valid = None if is_valid.true_count == len(is_valid) else is_valid.buffers()[1]
     return pa.Array.from_buffers(kind, len(block), [valid, pa.py_buffer(block)])
 
 
 def _block(column: pa.ChunkedArray) -> Blocks:
     width = column.type.byte_width
-    pieces = []
+    chunks = []
     for chunk in column.chunks:
         data = np.frombuffer(chunk.buffers()[1], np.uint8, len(chunk) * width, chunk.offset * width)
-        pieces.append(data.reshape(len(chunk), width))
-    if len(pieces) == 1:
-        return pieces[0]
-    return np.concatenate(pieces) if pieces else np.zeros((0, width), np.uint8)
+        chunks.append(data.reshape(len(chunk), width))
+    if len(chunks) == 1:
+        return chunks[0]
+    return np.concatenate(chunks) if chunks else np.zeros((0, width), np.uint8)

@@ -70,8 +70,8 @@ def propose(
     or used alone without a model. A class for which every reply fails has only the user's; its replies are in the
     second table.
     """
-    whole = described(task, classes)
-    proposed, rejected = ({}, []) if language_model is None else _ask(whole, classes, language_model, seed)
+    full_task = described(task, classes)
+    proposed, rejected = ({}, []) if language_model is None else _ask(full_task, classes, language_model, seed)
     user_hypotheses = [
         Hypothesis(name, tuple(values), USER, (name,)) for name, values in (user_attributes or {}).items()
     ]
@@ -105,10 +105,10 @@ def described(task: str, classes: Sequence[str]) -> str:
     """
     if all(names_class(task, name) for name in classes):
         return task
-    named, more = list(classes[:CLASSES_NAMED]), len(classes) - CLASSES_NAMED
-    listed = ", ".join(named) + (f" and {more} more" if more > 0 else "")
+    shown_classes, unlisted = list(classes[:CLASSES_NAMED]), len(classes) - CLASSES_NAMED
+    class_list = ", ".join(shown_classes) + (f" and {unlisted} more" if unlisted > 0 else "")
     end = "" if task.rstrip().endswith((".", "?", "!")) else "."
-    return f"{task.rstrip()}{end} Classes: {listed}."
+    return f"{task.rstrip()}{end} Classes: {class_list}."
 
 
 def _ask(
@@ -159,8 +159,8 @@ def merge_all(classes: Sequence[Sequence[Hypothesis]], judge: Judge) -> list[lis
     synonyms = judge.same(names, values)
     merged = [_by_attribute(*pair) for pair in zip(cleaned, synonyms, strict=True)]
     open_ones = [h for hypotheses in merged for h in hypotheses if not _of_user(h)]
-    alike = dict(zip(map(id, open_ones), judge.same([h.bias_classes for h in open_ones]), strict=True))
-    by_value = [[_by_value(h, alike.get(id(h), [])) for h in hypotheses] for hypotheses in merged]
+    synonyms_of = dict(zip(map(id, open_ones), judge.same([h.bias_classes for h in open_ones]), strict=True))
+    by_value = [[_by_value(h, synonyms_of.get(id(h), [])) for h in hypotheses] for hypotheses in merged]
     return [[h for h in hypotheses if len(h.bias_classes) > 1] for hypotheses in by_value]
 
 
@@ -178,8 +178,8 @@ def _by_attribute(hypotheses: Sequence[Hypothesis], synonyms: Sequence[SynonymPa
     merged: list[Hypothesis] = []
     for new in hypotheses:
         for position, old in enumerate(merged):
-            if (why := _why_same(old, new, synonyms)) is not None:
-                merged[position] = _joined(old, new, why)
+            if (synonym := _why_same(old, new, synonyms)) is not None:
+                merged[position] = _joined(old, new, synonym)
                 break
         else:
             merged.append(new)
@@ -191,16 +191,16 @@ def _why_same(old: Hypothesis, new: Hypothesis, synonyms: Sequence[SynonymPair])
         return SynonymPair(old.attribute, new.attribute, None, "name")
     if _of_user(old) and _of_user(new):
         return None
-    for same in synonyms:
-        if new.attribute in (same.a, same.b) and {same.a, same.b} & set(old.merged_from):
-            return same
+    for pair in synonyms:
+        if new.attribute in (pair.a, pair.b) and {pair.a, pair.b} & set(old.merged_from):
+            return pair
     old_values, new_values = ({key(value) for value in h.bias_classes} for h in (old, new))
     if len(old_values & new_values) / min(len(old_values), len(new_values)) >= OVERLAP:
         return SynonymPair(old.attribute, new.attribute, None, "values")
     return None
 
 
-def _joined(first: Hypothesis, second: Hypothesis, why: SynonymPair) -> Hypothesis:
+def _joined(first: Hypothesis, second: Hypothesis, synonym: SynonymPair) -> Hypothesis:
     # A user's list of values is complete as it stands; two replies of a model add to each other.
     values = first.bias_classes
     if not _of_user(first):
@@ -208,18 +208,18 @@ def _joined(first: Hypothesis, second: Hypothesis, why: SynonymPair) -> Hypothes
     source = first.source if second.source in first.source else f"{first.source}+{second.source}"
     names = tuple(dict.fromkeys([*first.merged_from, *second.merged_from]))
     merges = first.merged
-    if why.rule != "name":
-        merges += (Merge("attribute", second.attribute, first.attribute, why.similarity, why.rule),)
+    if synonym.rule != "name":
+        merges += (Merge("attribute", second.attribute, first.attribute, synonym.similarity, synonym.rule),)
     return Hypothesis(first.attribute, values, source, names, merges)
 
 
 def _by_value(hypothesis: Hypothesis, synonyms: Sequence[SynonymPair]) -> Hypothesis:
-    into: dict[str, str] = {}
+    name_of: dict[str, str] = {}
     merges = []
-    for same in synonyms:
-        first, second = (into.get(name, name) for name in (same.a, same.b))
+    for pair in synonyms:
+        first, second = (name_of.get(name, name) for name in (pair.a, pair.b))
         if first != second:
-            into |= {name: first for name, kept in into.items() if kept == second} | {second: first}
-            merges.append(Merge("value", second, first, same.similarity, same.rule))
-    values = tuple(dict.fromkeys(into.get(value, value) for value in hypothesis.bias_classes))
+            name_of |= {name: first for name, merged_name in name_of.items() if merged_name == second} | {second: first}
+            merges.append(Merge("value", second, first, pair.similarity, pair.rule))
+    values = tuple(dict.fromkeys(name_of.get(value, value) for value in hypothesis.bias_classes))
     return replace(hypothesis, bias_classes=values, merged=(*hypothesis.merged, *merges))

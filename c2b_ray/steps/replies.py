@@ -1,6 +1,6 @@
 """The JSON schemas of a language model's replies to the prompts, and the parsing of a reply.
 
-It does not know which model answers, nor whether the schema constrained the decoding or is only checked afterwards.
+It does not know which model answers, nor whether the schema constrained the decoding or is only checked on the reply.
 """
 
 from __future__ import annotations

@@ -60,16 +60,16 @@ class FeatureExtractor(Protocol):
 
 def extract(rows: pa.Table, extractor: FeatureExtractor) -> pa.Table:
     """Returns a table of `tables.FEATURES`. `rows`: its columns except `vector`, and `bytes`."""
-    known = rows["error"].to_pylist()
-    images, undecoded = decode_batch(files_of(rows))
-    errors = [before or new for before, new in zip(known, undecoded, strict=True)]
+    row_errors = rows["error"].to_pylist()
+    images, decoding_errors = decode_batch(files_of(rows))
+    errors = [old_error or new for old_error, new in zip(row_errors, decoding_errors, strict=True)]
     sound = [image for image in images if image is not None]
     vectors = iter(extractor.features(sound)) if sound else iter(())
     values: list[NDArray[np.float32] | None] = []
-    for at, image in enumerate(images):
+    for i, image in enumerate(images):
         vector = None if image is None else next(vectors)
         if vector is not None and not np.isfinite(vector).all():
-            vector, errors[at] = None, "the network gave no features (they are not numbers)"
+            vector, errors[i] = None, "the network gave no features (they are not numbers)"
         values.append(vector)
     columns = {name: rows[name] for name in FEATURES.names if name not in ("vector", "error")}
     columns["vector"] = pa.array(values, pa.list_(pa.float32()))
@@ -151,11 +151,11 @@ def search(captions: pa.Table, finder: CaptionSearch, k: int) -> pa.Table:
     texts = captions["caption"].to_pylist()
     with_text = [n for n, text in enumerate(texts) if text.strip()]
     result = nearest_of(finder.index, finder.encoder.encode_texts([texts[n] for n in with_text]), k)
-    kept = result.ids >= 0
-    distinct, positions = np.unique(result.ids[kept], return_inverse=True)
+    is_found = result.ids >= 0
+    distinct, positions = np.unique(result.ids[is_found], return_inverse=True)
     keys = finder.index.metadata(distinct.tolist())["key"].combine_chunks().take(pa.array(positions.reshape(-1)))
     counts = np.zeros(len(texts), np.int32)
-    counts[with_text] = kept.sum(axis=1)
+    counts[with_text] = is_found.sum(axis=1)
     offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
     errors = [None if text.strip() else "an empty caption" for text in texts]
     columns = {
@@ -163,7 +163,7 @@ def search(captions: pa.Table, finder: CaptionSearch, k: int) -> pa.Table:
         "row": captions["row"],
         "caption": captions["caption"],
         "keys": pa.ListArray.from_arrays(offsets, keys),
-        "similarities": pa.ListArray.from_arrays(offsets, pa.array(result.similarities[kept], pa.float32())),
+        "similarities": pa.ListArray.from_arrays(offsets, pa.array(result.similarities[is_found], pa.float32())),
         "error": pa.array(errors, pa.string()),
     }
     return pa.table(columns).cast(SEARCHES)
@@ -193,13 +193,13 @@ def to_retrieve(captions: pa.Table, encoder: str, index: str, k: int) -> pa.Tabl
 def nearest(searches: pa.Table, finder: CaptionSearch, k: int) -> pa.Table:
     """Returns the k nearest images of each row of `to_retrieve`: a table of `tables.RETRIEVED`."""
     result = nearest_of(finder.index, finder.encoder.encode_texts(searches["text"].to_pylist()), k)
-    kept = result.ids >= 0
-    offsets = pa.array(np.concatenate([[0], np.cumsum(kept.sum(axis=1))]), pa.int32())
+    is_found = result.ids >= 0
+    offsets = pa.array(np.concatenate([[0], np.cumsum(is_found.sum(axis=1))]), pa.int32())
     columns = {
         "retrieval_id": searches["retrieval_id"],
         "caption_id": searches["caption_id"],
-        "rows": pa.ListArray.from_arrays(offsets, pa.array(result.ids[kept], pa.int64())),
-        "similarities": pa.ListArray.from_arrays(offsets, pa.array(result.similarities[kept], pa.float32())),
+        "rows": pa.ListArray.from_arrays(offsets, pa.array(result.ids[is_found], pa.int64())),
+        "similarities": pa.ListArray.from_arrays(offsets, pa.array(result.similarities[is_found], pa.float32())),
     }
     return pa.table(columns).cast(RETRIEVED)
 

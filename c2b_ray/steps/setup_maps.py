@@ -108,15 +108,15 @@ def _ranks(values: Ints) -> Ints:
     return ranks
 
 
-def at_least(count: int, of: int, level: float) -> float:
+def at_least(count: int, total: int, level: float) -> float:
     """Returns the lower bound of a rate (Clopper & Pearson 1934); it is too high with a probability of at most
     `level`."""
-    return 0.0 if count == 0 else float(betaincinv(count, of - count + 1, level))
+    return 0.0 if count == 0 else float(betaincinv(count, total - count + 1, level))
 
 
-def at_most(count: int, of: int, level: float) -> float:
+def at_most(count: int, total: int, level: float) -> float:
     """Returns the upper bound of a rate, as `at_least`."""
-    return 1.0 if count >= of else float(betaincinv(count + 1, of - count, 1 - level))
+    return 1.0 if count >= total else float(betaincinv(count + 1, total - count, 1 - level))
 
 
 def positions(labels: Sequence[str]) -> dict[str, int]:
@@ -135,13 +135,13 @@ _OF_AN_EXCHANGE = LEVEL / 8
 """The probability of naming two classes as exchanged that are not; nothing is stopped by it."""
 
 
-def _overturns(counts: Sequence[int], level: float, least: float) -> bool:
-    """Tells whether another map certainly explains at least the share `least` of the answers, and twice as many as are
-    right. `counts`: of answers that it explains, of right answers, of images."""
+def _overturns(counts: Sequence[int], level: float, least_share: float) -> bool:
+    """Tells whether another map certainly explains at least the share `least_share` of the answers, and twice as many
+    as are right. `counts`: of answers that it explains, of right answers, of images."""
     explained, right, images = counts
     if not images:
         return False
-    return at_least(explained, images, level) >= max(least, TIMES * at_most(right, images, level))
+    return at_least(explained, images, level) >= max(least_share, TIMES * at_most(right, images, level))
 
 
 Meaning = Callable[[LabelledAnswers], Mask]
@@ -162,8 +162,11 @@ def other_meaning(evidence: Evidence) -> list[DetectedMapping]:
         if meaning is None:
             continue
         explained = meaning(rows)
-        now, then = evidence.by_class(rows, right), evidence.by_class(rows, explained)
-        wins, losses = int((then > now).sum()), int((then < now).sum())
+        right_of_class, explained_of_class = evidence.by_class(rows, right), evidence.by_class(rows, explained)
+        wins, losses = (
+            int((explained_of_class > right_of_class).sum()),
+            int((explained_of_class < right_of_class).sum()),
+        )
         counts = [int(explained.sum()), int(right.sum()), len(rows)]
         if wins >= max(2, 2 * losses) and _overturns(counts, _OF_A_MAP, 0.2):
             pairs = _moved(evidence, assigned)
@@ -207,9 +210,9 @@ def _rank_places(evidence: Evidence) -> int:
 
 def _shift_meaning(evidence: Evidence, places: int) -> Meaning:
     def shifted(rows: LabelledAnswers) -> Mask:
-        meant = rows.answer - places
-        known = (rows.answer >= 0) & (meant >= 0) & (meant < len(evidence.class_of) - 1)
-        right: Mask = known & (evidence.class_of[np.where(known, meant, -1)] == rows.truth)
+        position = rows.answer - places
+        in_range = (rows.answer >= 0) & (position >= 0) & (position < len(evidence.class_of) - 1)
+        right: Mask = in_range & (evidence.class_of[np.where(in_range, position, -1)] == rows.truth)
         return right
 
     return shifted
@@ -226,9 +229,9 @@ def _sorted_meaning(evidence: Evidence) -> Meaning | None:
             return None
 
     def meaning(rows: LabelledAnswers) -> Mask:
-        known = (rows.answer >= 0) & (rows.answer < len(order))
-        meant = np.where(known, order[np.where(known, rows.answer, 0)], -1)
-        right: Mask = known & (evidence.class_of[meant] == rows.truth)
+        in_range = (rows.answer >= 0) & (rows.answer < len(order))
+        position = np.where(in_range, order[np.where(in_range, rows.answer, 0)], -1)
+        right: Mask = in_range & (evidence.class_of[position] == rows.truth)
         return right
 
     return meaning
@@ -247,18 +250,18 @@ def _assigned(evidence: Evidence) -> Ints | None:
         return None
     # All labels of a class are one answer: its first label.
     first = np.array([group[0] for group in evidence.groups], np.int64)
-    of = evidence.class_of[rows.answer]
-    answers = np.where(of >= 0, first[of], rows.answer)
+    answered_class = evidence.class_of[rows.answer]
+    answers = np.where(answered_class >= 0, first[answered_class], rows.answer)
     columns = np.unique(np.concatenate([answers[answers >= 0], first]))
     counts = np.zeros((evidence.classes, len(columns)))
-    known = answers >= 0
-    np.add.at(counts, (rows.truth[known], np.searchsorted(columns, answers[known])), 1)
+    has_answer = answers >= 0
+    np.add.at(counts, (rows.truth[has_answer], np.searchsorted(columns, answers[has_answer])), 1)
     counts[np.arange(evidence.classes), np.searchsorted(columns, first)] += 0.5  # of equal maps, the labels' own
     from scipy.optimize import linear_sum_assignment  # not above: it takes long to import, and few runs get here
 
-    classes, chosen = linear_sum_assignment(counts, maximize=True)
+    classes, assigned = linear_sum_assignment(counts, maximize=True)
     result = np.full(evidence.classes, -1, np.int64)
-    result[classes] = columns[chosen]
+    result[classes] = columns[assigned]
     result[np.bincount(rows.truth, minlength=evidence.classes) == 0] = -1
     return result
 
@@ -272,8 +275,8 @@ def _answers_with(evidence: Evidence, rows: LabelledAnswers, assigned: Ints) -> 
     class's labels."""
     target = assigned[rows.truth]
     same_class = (evidence.class_of[rows.answer] >= 0) & (evidence.class_of[rows.answer] == evidence.class_of[target])
-    answered: Mask = (target >= 0) & ((rows.answer == target) | same_class)
-    return answered
+    matches: Mask = (target >= 0) & ((rows.answer == target) | same_class)
+    return matches
 
 
 def exchanged(evidence: Evidence) -> list[DetectedMapping]:
@@ -288,8 +291,8 @@ def exchanged(evidence: Evidence) -> list[DetectedMapping]:
     sums, pairs = np.zeros(3, np.int64), []
     for circle in circles:
         of_circle = [int(sum(count[k] for k in circle)) for count in counts]
-        every = all(counts[0][k] > counts[1][k] for k in circle)
-        if every and _overturns(of_circle, _OF_A_MAP / len(circles), 0.5):
+        always = all(counts[0][k] > counts[1][k] for k in circle)
+        if always and _overturns(of_circle, _OF_A_MAP / len(circles), 0.5):
             sums += of_circle
             pairs += [(k, int(assigned[k])) for k in circle]
     if not pairs:
@@ -311,11 +314,11 @@ def _without_exception(evidence: Evidence) -> list[DetectedMapping]:
     probability of at most 2**-n. There are as many chances as pairs of classes.
     """
     rows = evidence.balanced
-    answered = evidence.class_of[rows.answer]
+    answered_class = evidence.class_of[rows.answer]
     images = np.bincount(rows.truth, minlength=evidence.classes)
-    taken = np.zeros((evidence.classes, evidence.classes), np.int64)
-    np.add.at(taken, (rows.truth[answered >= 0], answered[answered >= 0]), 1)
-    always = (taken == images[:, None]) & (images > 0)[:, None]
+    confused = np.zeros((evidence.classes, evidence.classes), np.int64)
+    np.add.at(confused, (rows.truth[answered_class >= 0], answered_class[answered_class >= 0]), 1)
+    always = (confused == images[:, None]) & (images > 0)[:, None]
     chances = evidence.classes * (evidence.classes - 1) / 2
     pairs = [
         (int(a), int(b))
@@ -331,14 +334,14 @@ def _without_exception(evidence: Evidence) -> list[DetectedMapping]:
 
 def _circles(successor: Ints) -> list[list[int]]:
     """Returns the circles of two classes or more in a map from classes to classes (−1: to none)."""
-    circles, seen = [], set()
+    circles, visited = [], set()
     for start in range(len(successor)):
         path: list[int] = []
-        at = start
-        while at >= 0 and at not in seen and at not in path:
-            path.append(at)
-            at = int(successor[at])
-        if at in path and len(path) - path.index(at) > 1:
-            circles.append(path[path.index(at) :])
-        seen.update(path)
+        node = start
+        while node >= 0 and node not in visited and node not in path:
+            path.append(node)
+            node = int(successor[node])
+        if node in path and len(path) - path.index(node) > 1:
+            circles.append(path[path.index(node) :])
+        visited.update(path)
     return circles

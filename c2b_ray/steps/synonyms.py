@@ -80,9 +80,9 @@ class SynonymPair:
 
 def key(name: str) -> Words:
     """Returns the name's words without leading articles and prepositions, in one spelling and in the singular."""
-    spelled = re.findall(r"[^\W_]+", name.lower().replace("'", "").replace("’", ""))
-    words = [_stem(word) for word in spelled]
-    while len(words) > 1 and spelled[len(spelled) - len(words)] in _LEADING:
+    raw_words = re.findall(r"[^\W_]+", name.lower().replace("'", "").replace("’", ""))
+    words = [_stem(word) for word in raw_words]
+    while len(words) > 1 and raw_words[len(raw_words) - len(words)] in _LEADING:
         words = words[1:]
     if len(words) == 2 and words[0] in _NIGHT_OR_DAY and words[1] == "time":  # night time, as nighttime
         words = words[:1]
@@ -98,11 +98,11 @@ def apart(a: str, b: str) -> bool:
     """Returns whether words are known to distinguish the two names: antonyms, numbers, colours, or a negation
     of one."""
     words_a, words_b = set(key(a)), set(key(b))
-    left, right = words_a - words_b, words_b - words_a
+    only_a, only_b = words_a - words_b, words_b - words_a
     if bool(words_a & _NEGATIONS) != bool(words_b & _NEGATIONS):
         return True
-    contrasts = any(left & group and right & group for group in _CONTRASTS)
-    return contrasts or {w for w in left if w.isdigit()} != {w for w in right if w.isdigit()}
+    contrasts = any(only_a & group and only_b & group for group in _CONTRASTS)
+    return contrasts or {w for w in only_a if w.isdigit()} != {w for w in only_b if w.isdigit()}
 
 
 def _stem(word: str) -> str:
@@ -141,23 +141,23 @@ class Judge:
         Never where `apart` says no.
         """
         self._embed(name for names in lists for name in names)
-        near = [list(self._nearest(names)) for names in lists]
+        nearest_pairs = [list(self._nearest(names)) for names in lists]
         open_pairs = [
             (a, b)
-            for pairs in near
+            for pairs in nearest_pairs
             for a, b, _ in pairs
             if key(a) != key(b) and head(a) != head(b) and _related(a, b, companions)
         ]
         self._ask(open_pairs)
-        return [self._of_list(names, pairs) for names, pairs in zip(lists, near, strict=True)]
+        return [self._of_list(names, pairs) for names, pairs in zip(lists, nearest_pairs, strict=True)]
 
-    def _of_list(self, names: Sequence[str], near: Sequence[tuple[str, str, float]]) -> list[SynonymPair]:
+    def _of_list(self, names: Sequence[str], nearest_pairs: Sequence[tuple[str, str, float]]) -> list[SynonymPair]:
         result = [
             SynonymPair(a, b, self._similarity(a, b), "spelling")
             for a, b in combinations(names, 2)
             if a != b and key(a) == key(b)
         ]
-        for a, b, similarity in near:
+        for a, b, similarity in nearest_pairs:
             if key(a) == key(b):
                 continue
             if head(a) and head(a) == head(b):

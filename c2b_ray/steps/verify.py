@@ -73,10 +73,13 @@ def checks(verifier: str, revision: str, classes: Sequence[str], captions: pa.Ta
         }
         for target, groups in attributes.items()
     }
-    others = {} if OTHER in map(normalise, classes) else {OTHER: THING}
-    said = {name: f"a photo of a {name}" for name in classes} | others
+    other_texts = {} if OTHER in map(normalise, classes) else {OTHER: THING}
+    text_of_class = {name: f"a photo of a {name}" for name in classes} | other_texts
     return Checks(
-        verifier, revision, Question("What does the picture show?", tuple(said), tuple(said.values())), questions
+        verifier,
+        revision,
+        Question("What does the picture show?", tuple(text_of_class), tuple(text_of_class.values())),
+        questions,
     )
 
 
@@ -112,13 +115,13 @@ def verify(images: pa.Table, captioner: Captioner, checks: Checks) -> pa.Table:
     """
     known_errors, targets = images["error"].to_pylist(), images["target_class"].to_pylist()
     questions = [[checks.classes, *checks.attributes.get(target, {}).values()] for target in targets]
-    answers, undecoded = encoded.answers(encoded.files_of(images), questions, captioner)
-    errors = [known or new for known, new in zip(known_errors, undecoded, strict=True)]
+    answers, decoding_errors = encoded.answers(encoded.files_of(images), questions, captioner)
+    errors = [old_error or new for old_error, new in zip(known_errors, decoding_errors, strict=True)]
     rows = []
     for i, image_id in enumerate(images["image_id"].to_pylist()):
         names = list(checks.attributes.get(targets[i], {}))
         of_image = answers[i] if errors[i] is None else []
-        which = weighed(of_image[0], checks.classes) if of_image else Answer(None, error=errors[i])
+        class_answer = weighed(of_image[0], checks.classes) if of_image else Answer(None, error=errors[i])
         values = of_image[1:] or [Answer(None)] * len(names)
         rows.append(
             {
@@ -126,12 +129,12 @@ def verify(images: pa.Table, captioner: Captioner, checks: Checks) -> pa.Table:
                 "image_id": image_id,
                 "target_class": targets[i],
                 "revision": checks.revision,
-                "class_shown": which.choice,
-                "class_certainty": _certainty(which),
+                "class_shown": class_answer.choice,
+                "class_certainty": _certainty(class_answer),
                 "attributes": names,
                 "values": [answer.choice for answer in values],
                 "certainties": [_certainty(answer) for answer in values],
-                "error": which.error,
+                "error": class_answer.error,
             }
         )
     return pa.Table.from_pylist(rows, VERIFICATIONS)

@@ -92,14 +92,14 @@ class Folder:
         try:
             descriptor = os.open(path, flags)
         except FileNotFoundError:
-            if (other := _in_other_form(self._base, path[len(self._base) + 1 :])) is None:
+            if (other_path := _in_other_form(self._base, path[len(self._base) + 1 :])) is None:
                 raise
-            descriptor = os.open(other, flags & ~os.O_NOFOLLOW)  # which was seen to lie inside
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
+            descriptor = os.open(other_path, flags & ~os.O_NOFOLLOW)  # which was seen to lie inside
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
             raise ImageError(f"{name}: not a regular file")
-        return descriptor, about.st_size
+        return descriptor, status.st_size
 
     def _no_link(self, name: str, path: str) -> int:
         """Returns the flag by which a file is opened that is no link; none for a link to a file below the folder.
@@ -107,11 +107,11 @@ class Folder:
         Raises ImageError for a link that leads out. Folders on the way are looked at once, because resolving links
         costs more than reading a small file.
         """
-        above = path.rpartition("/")[0]
-        if above not in self._plain:
-            if any(map(os.path.islink, _steps(self._base, above))):
+        parent = path.rpartition("/")[0]
+        if parent not in self._plain:
+            if any(map(os.path.islink, _steps(self._base, parent))):
                 return self._resolved(name, path)
-            self._plain.add(above)
+            self._plain.add(parent)
         return self._resolved(name, path) if os.path.islink(path) else os.O_NOFOLLOW
 
     def _resolved(self, name: str, path: str) -> int:
@@ -133,14 +133,14 @@ def path_below(root: str, folder: str, name: str) -> str | None:
     return None
 
 
-def _whole(read: Callable[[int], Any], most: int, expected: int, data: bytes = b"") -> bytes:
+def _whole(read: Callable[[int], Any], limit: int, expected: int, data: bytes = b"") -> bytes:
     """Returns `data` and the rest of a file, of which `read` returns as many bytes as asked for, or fewer."""
     parts, size = [data], len(data)
-    while size <= most and (part := read(min(max(expected + 1, _AT_LEAST), most + 1 - size))):
+    while size <= limit and (part := read(min(max(expected + 1, _AT_LEAST), limit + 1 - size))):
         parts.append(bytes(part))
         size += len(part)
-    if size > most:
-        raise ImageError(f"too large: more than {most} bytes")
+    if size > limit:
+        raise ImageError(f"too large: more than {limit} bytes")
     return b"".join(parts)
 
 
@@ -153,9 +153,13 @@ def _steps(base: str, path: str) -> list[str]:
 def _in_other_form(base: str, name: str) -> str | None:
     """Returns the path below `base` of a file that is called alike in another of Unicode's forms; None without."""
     for form in ("NFC", "NFD") if not name.isascii() else ():
-        other = f"{base}/{unicodedata.normalize(form, name)}"
-        if other != f"{base}/{name}" and os.path.exists(other) and os.path.realpath(other).startswith(f"{base}/"):
-            return other
+        candidate = f"{base}/{unicodedata.normalize(form, name)}"
+        if (
+            candidate != f"{base}/{name}"
+            and os.path.exists(candidate)
+            and os.path.realpath(candidate).startswith(f"{base}/")
+        ):
+            return candidate
     return None
 
 
@@ -166,12 +170,12 @@ def is_local(filesystem: fs.FileSystem) -> bool:
 def in_other_forms(folder: str, names: Iterable[str]) -> list[str]:
     """Returns a sentence about names that are joined to files of another of Unicode's forms, if there are any."""
     base = os.path.realpath(folder)
-    unlike = [name for name in names if not name.isascii() and not os.path.exists(f"{base}/{name}")]
-    joined = [name for name in unlike if _in_other_form(base, posixpath.normpath(name)) is not None]
-    if not joined:
+    unmatched = [name for name in names if not name.isascii() and not os.path.exists(f"{base}/{name}")]
+    matched = [name for name in unmatched if _in_other_form(base, posixpath.normpath(name)) is not None]
+    if not matched:
         return []
-    count = "1 name is" if len(joined) == 1 else f"{len(joined):,} names are"
-    return [f"{count} written in another of Unicode's forms than the file's, such as {joined[0]!r}; they are joined"]
+    count = "1 name is" if len(matched) == 1 else f"{len(matched):,} names are"
+    return [f"{count} written in another of Unicode's forms than the file's, such as {matched[0]!r}; they are joined"]
 
 
 # Says why the files that a table lists are not those that are there: the commonest cause, with an example.
@@ -216,7 +220,7 @@ CAUSES: tuple[tuple[str, Callable[[str], str]], ...] = (
 
 @dataclass(frozen=True)
 class Cause:
-    """`what`: in which the names differ. `listed`, `called`: one name of the table, and the image's own."""
+    """`what`: what the names differ in. `listed`, `called`: an example: the table's name, and the image's own."""
 
     what: str
     listed: str
@@ -229,20 +233,20 @@ class Cause:
 def cause_of(files: Iterable[str], keys: Sequence[str]) -> Cause | None:
     """Returns the smallest difference that explains most of the images `keys` that are not among `files`; None where
     no difference in `CAUSES` explains any."""
-    some, names = list(keys)[:SAMPLE], list(files)
-    found: Counter[int] = Counter()
+    sample, names = list(keys)[:SAMPLE], list(files)
+    explained: Counter[int] = Counter()
     examples: dict[int, Cause] = {}
-    for number, (what, form) in enumerate(CAUSES):
+    for number, (difference, form) in enumerate(CAUSES):
         of_form = {form(name): name for name in names}
         of_form.pop("", None)
-        for key in some:
-            if (listed := of_form.get(form(key))) is not None:
-                found[number] += 1
-                examples.setdefault(number, Cause(what, listed, key))
-    if not found:
+        for key in sample:
+            if (file := of_form.get(form(key))) is not None:
+                explained[number] += 1
+                examples.setdefault(number, Cause(difference, file, key))
+    if not explained:
         return None
-    most = max(found.values())
-    return examples[min(number for number, count in found.items() if count >= 0.9 * most)]
+    best = max(explained.values())
+    return examples[min(number for number, count in explained.items() if count >= 0.9 * best)]
 
 
 # The paths inside a model's spec, such as `onnx:net.onnx?labels=names.txt`: finds them and makes them absolute.
@@ -280,10 +284,10 @@ def with_paths(spec: str, base: Path, change: Callable[[str, str], str]) -> str:
 
 def paths(spec: str) -> Iterator[tuple[str, str]]:
     """Yields (scheme or option, path) of each path in a spec that `located` returned."""
-    scheme, _, rest = spec.partition(":")
+    scheme, _, location = spec.partition(":")
     if scheme in _URLS:
         return
-    name, _, query = rest.partition("?")
+    name, _, query = location.partition("?")
     if _names_file(scheme, name):
         yield scheme, name.removeprefix(LOCAL_DIR)
     for option in query.split("&"):
@@ -294,14 +298,14 @@ def paths(spec: str) -> Iterator[tuple[str, str]]:
 
 def without_paths(spec: str) -> str:
     """Returns a spec from `located` without its paths: equal wherever its files lie and whatever their names are."""
-    scheme, colon, rest = spec.partition(":")
+    scheme, colon, location = spec.partition(":")
     if not colon or scheme in _URLS:
         return spec
-    name, mark, query = rest.partition("?")
+    name, separator, query = location.partition("?")
     if _names_file(scheme, name) or name.startswith("/"):
         name = LOCAL_DIR if name.startswith(LOCAL_DIR) else ""
-    options = [_option_without_path(option) for option in query.split("&")] if mark else []
-    return f"{scheme}:{name}{mark}{'&'.join(options)}"
+    options = [_option_without_path(option) for option in query.split("&")] if separator else []
+    return f"{scheme}:{name}{separator}{'&'.join(options)}"
 
 
 def _option_without_path(option: str) -> str:

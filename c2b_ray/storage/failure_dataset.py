@@ -67,11 +67,11 @@ class FailureDataset:
     @property
     def specs(self) -> dict[str, str]:
         """The spec of each classifier of the build, paths included, by its name in rows."""
-        named = self.config.get("classifier") or []
+        classifiers = self.config.get("classifier") or []
         pairs = (
-            named.items()
-            if isinstance(named, dict)
-            else [(s, s) for s in ([named] if isinstance(named, str) else named)]
+            classifiers.items()
+            if isinstance(classifiers, dict)
+            else [(s, s) for s in ([classifiers] if isinstance(classifiers, str) else classifiers)]
         )
         specs = {str(name): str(spec) for name, spec in pairs}
         return dict(zip(self.names, specs.values(), strict=True)) if len(self.names) == len(specs) else specs
@@ -83,19 +83,19 @@ class FailureDataset:
     @property
     def label_map(self) -> dict[str, list[int | str]] | str | None:
         """The label map of the build: label → outputs, or the path of a JSON file; None if there was none."""
-        known = self.config.get("label_map")
-        return known if isinstance(known, dict | str) else None
+        value = self.config.get("label_map")
+        return value if isinstance(value, dict | str) else None
 
     def tables(self, shards: Sequence[str], columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yields the rows of these shards in order, at most `ROWS_AT_ONCE` per table."""
         names = list(DATASET_ROWS.names if columns is None else columns)
-        read = list(dict.fromkeys([*names, "answers", "rule"])) if self.classifier else names
+        columns_read = list(dict.fromkeys([*names, "answers", "rule"])) if self.classifier else names
         for shard in shards:
-            for group in self._groups(shard, read):
+            for group in self._groups(shard, columns_read):
                 group = with_keys(group)
-                chosen = group if self.classifier is None else of_classifier(group, self.classifier)
-                for start in range(0, chosen.num_rows, ROWS_AT_ONCE):
-                    yield chosen.slice(start, ROWS_AT_ONCE).select(names)
+                failed_rows = group if self.classifier is None else of_classifier(group, self.classifier)
+                for start in range(0, failed_rows.num_rows, ROWS_AT_ONCE):
+                    yield failed_rows.slice(start, ROWS_AT_ONCE).select(names)
 
     def row_groups(self) -> RowGroups:
         """Returns the row groups of all classifiers together, in the order of the shards."""
@@ -131,7 +131,7 @@ class FailureDataset:
 def open_dataset(location: str, classifier: str | None = None) -> FailureDataset:
     """Opens a finished dataset. Raises SourceError if there is none; ConfigError for an unknown classifier."""
     location = str(location)
-    about = _json(location, "dataset.json")
+    document = _json(location, "dataset.json")
     if not files.exists(f"{location}/manifest.json"):
         raise SourceError(
             f"{location}: its build has not ended: there is no manifest.json; run the same c2b dataset build again; "
@@ -143,20 +143,20 @@ def open_dataset(location: str, classifier: str | None = None) -> FailureDataset
         shards = tuple(Shard(**{name: row[name] for name in Shard.__annotations__}) for row in manifest["shards"])
     except (KeyError, TypeError) as error:
         raise SourceError(f"{location}/manifest.json: is not a manifest of a dataset ({error!r})") from error
-    models = about.get("models") or {}
+    models = document.get("models") or {}
     names = tuple(str(name).removeprefix(_JUDGE) for name in models if str(name).startswith(_JUDGE))
-    dataset = FailureDataset(location, about.get("config", {}), manifest, shards, names)
+    dataset = FailureDataset(location, document.get("config", {}), manifest, shards, names)
     return dataset if classifier is None else _narrowed(dataset, classifier)
 
 
 def without_rows(dataset: FailureDataset) -> SourceError:
     """Returns the error for a dataset without rows. That nothing failed is a result, and no damage."""
     if dataset.rows:
-        why = f"has no rows that {dataset.classifier} failed, of {dataset.rows:,}"
+        problem = f"has no rows that {dataset.classifier} failed, of {dataset.rows:,}"
     else:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in dataset.manifest.get("drops", {}).items())
-        why = f"has no rows: of {dataset.manifest.get('draws', 0):,} draws none was kept ({reasons})"
-    return SourceError(f"{dataset.location}: {why}", location=dataset.location)
+        problem = f"has no rows: of {dataset.manifest.get('draws', 0):,} draws none was kept ({reasons})"
+    return SourceError(f"{dataset.location}: {problem}", location=dataset.location)
 
 
 def classifiers_of(dataset: FailureDataset) -> list[str]:
@@ -172,20 +172,20 @@ def classifiers_of(dataset: FailureDataset) -> list[str]:
 
 def of_classifier(rows: pa.Table, classifier: str) -> pa.Table:
     """Returns the rows that a classifier failed, with its answer in place of the first classifier's."""
-    picked = [
+    answer_of_row = [
         next((answer for answer in answers if answer["classifier"] == classifier and answer["failed"]), None)
         for answers in rows["answers"].to_pylist()
     ]
-    kept = pa.array([answer is not None for answer in picked], pa.bool_())
-    rows, answered = rows.filter(kept), [answer for answer in picked if answer is not None]
+    has_answer = pa.array([answer is not None for answer in answer_of_row], pa.bool_())
+    rows, given_answers = rows.filter(has_answer), [answer for answer in answer_of_row if answer is not None]
     for name, field in OF_ANSWER.items():
         if name in rows.column_names:
-            values = pa.array([answer[field] for answer in answered], rows.schema.field(name).type)
+            values = pa.array([answer[field] for answer in given_answers], rows.schema.field(name).type)
             rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
     if "kept_because" in rows.column_names:
         because = [
             f"{rule}: taken for {answer['predicted'] or 'several labels alike'} by {classifier}"
-            for rule, answer in zip(rows["rule"].to_pylist(), answered, strict=True)
+            for rule, answer in zip(rows["rule"].to_pylist(), given_answers, strict=True)
         ]
         position = rows.schema.get_field_index("kept_because")
         rows = rows.set_column(position, rows.schema.field(position), pa.array(because, pa.string()))
@@ -193,10 +193,10 @@ def of_classifier(rows: pa.Table, classifier: str) -> pa.Table:
 
 
 def _narrowed(dataset: FailureDataset, classifier: str) -> FailureDataset:
-    known, classifier = classifiers_of(dataset), dataset.name_of(classifier)
-    if classifier not in known:
+    classifiers, classifier = classifiers_of(dataset), dataset.name_of(classifier)
+    if classifier not in classifiers:
         raise ConfigError(
-            "classifier", f"{dataset.location} has no answers of {classifier!r}; {nearest(classifier, known)}"
+            "classifier", f"{dataset.location} has no answers of {classifier!r}; {nearest(classifier, classifiers)}"
         )
     return replace(dataset, classifier=classifier)
 

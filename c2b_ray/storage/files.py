@@ -42,11 +42,11 @@ def ask(location: str | Path) -> None:
 def guarded(question: Question) -> Iterator[None]:
     """Makes every commit of this process call `question` first, during the block."""
     global _question
-    before, _question = _question, question
+    previous, _question = _question, question
     try:
         yield
     finally:
-        _question = before
+        _question = previous
 
 
 _READ = 2**20
@@ -97,18 +97,18 @@ def refusals(location: str | Path) -> Iterator[None]:
 
 
 @contextmanager
-def reading(location: str | Path, what: str = "file") -> Iterator[None]:
+def reading(location: str | Path, kind: str = "file") -> Iterator[None]:
     """Does what `answers` does, and raises SourceError for what is missing, or is a directory."""
     try:
         with answers(location):
             yield
     except (FileNotFoundError, NotADirectoryError) as error:  # the latter below what is a file
-        words = absent_bucket(location) or f"{location}: no such {what}"
+        words = absent_bucket(location) or f"{location}: no such {kind}"
         raise SourceError(words, location=str(location)) from error
     except OSError as error:
         if "is a directory" not in str(error):  # pyarrow says it in words alone
             raise
-        raise SourceError(f"{location}: is a directory, no {what}", location=str(location)) from error
+        raise SourceError(f"{location}: is a directory, no {kind}", location=str(location)) from error
 
 
 def make_directory(location: str | Path) -> None:
@@ -166,8 +166,8 @@ def sizes(location: str | Path, prefix: str = "") -> dict[str, int]:
     selector = fs.FileSelector(path, allow_not_found=True)
     with answers(location):
         infos = patiently(location, lambda: filesystem.get_file_info(selector))
-    named = {info.base_name: int(info.size) for info in infos if info.type == fs.FileType.File}
-    return {name: named[name] for name in sorted(named) if name.startswith(prefix)}
+    size_of_name = {info.base_name: int(info.size) for info in infos if info.type == fs.FileType.File}
+    return {name: size_of_name[name] for name in sorted(size_of_name) if name.startswith(prefix)}
 
 
 def remove_file(location: str | Path) -> None:
@@ -208,9 +208,9 @@ def put(filesystem: fs.FileSystem, path: str, data: bytes | memoryview) -> None:
 
 def write_under(location: str | Path, data: bytes) -> None:
     """Does what `write_bytes` does, and creates missing directories above."""
-    above, slash, _ = str(location).rpartition("/")
-    if slash and above:
-        make_directory(above)
+    folder, slash, _ = str(location).rpartition("/")
+    if slash and folder:
+        make_directory(folder)
     write_bytes(location, data)
 
 
@@ -265,8 +265,8 @@ def upload(folder: Path, location: str, last: str) -> None:
     filesystem, path = resolve(location)
     names = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
     expected = {name.partition("/")[0] for name in names}
-    if others := [name for name in entries(location) if name not in expected]:
-        raise StorageError(f"{location}: there are other files already ({others[0]} …); choose an empty folder")
+    if foreign := [name for name in entries(location) if name not in expected]:
+        raise StorageError(f"{location}: there are other files already ({foreign[0]} …); choose an empty folder")
     with refusals(location):
         for name in sorted(names, key=lambda name: name == last):
             copy = partial(fs.copy_files, str(folder / name), f"{path}/{name}", fs.LocalFileSystem(), filesystem)
@@ -315,9 +315,9 @@ def parquet(location: str, read: Callable[[sealed.SealedParquet], T]) -> T:
         with reading(location, "table"):
             return patiently(location, result)
     except (pa.ArrowException, OSError) as error:
-        why = " ".join(str(error).split())  # Thrift's errors have several lines
+        reason = " ".join(str(error).split())  # Thrift's errors have several lines
         raise SourceError(
-            f"{location}: not a Parquet file that can be read ({why}); where it is damaged or cut short, copy it "
+            f"{location}: not a Parquet file that can be read ({reason}); where it is damaged or cut short, copy it "
             "again, or delete it and run again the command that made it: it rewrites the scores and parts of a run",
             location=str(location),
         ) from error

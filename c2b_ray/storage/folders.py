@@ -39,7 +39,7 @@ _LISTED = 3
 
 @dataclass
 class OmittedRows:
-    """What a source does not give: reason → how many, with the first example of each. `notes`: what else is odd."""
+    """The files and rows that a source leaves out: reason → count, and an example of each. `notes`: other sentences."""
 
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, str] = field(default_factory=dict)
@@ -52,9 +52,9 @@ class OmittedRows:
 
     def add_files(self, names: Iterable[str], used: Iterable[str] = ()) -> None:
         """Adds files that are no pictures, in the order of their names; `used`: those that are read all the same."""
-        known = set(used)
+        used_names = set(used)
         for name in sorted(names):
-            if name not in known:
+            if name not in used_names:
                 self.add(reason_of(name), name)
 
     def merge(self, other: OmittedRows) -> None:
@@ -151,7 +151,7 @@ class Readers:
         work = _Work(read, items)
         for _ in range(min(self._threads, len(items))):
             self._thread().works.put(work)
-        began = time.monotonic()
+        started = time.monotonic()
         while not work.over.wait(min(self._seconds / 4, 1.0)):
             if (item := work.waiting_for(self._seconds)) is not None:
                 raise SourceError(
@@ -162,7 +162,7 @@ class Readers:
         if work.failure is not None:
             raise work.failure
         if not math.isinf(self._seconds):
-            slow = (time.monotonic() - began) * min(self._threads, len(items)) / len(items) > SLOW_S
+            slow = (time.monotonic() - started) * min(self._threads, len(items)) / len(items) > SLOW_S
             self._threads = THREADS if slow else 1
         return work.results
 
@@ -228,7 +228,7 @@ class _Work(Generic[I, T]):
     def waiting_for(self, seconds: float) -> I | None:
         """Returns an item that a thread began to read so many seconds ago or more."""
         now = time.monotonic()
-        for began, number in list(self._began.values()):
-            if now - began >= seconds:
+        for started, number in list(self._began.values()):
+            if now - started >= seconds:
                 return self._items[number]
         return None

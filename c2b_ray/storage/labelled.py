@@ -82,32 +82,32 @@ class LabelledTable:
 
     def _column(self, name: str) -> str:
         """Returns the table's name of a column; an empty text for a missing `key`."""
-        there = self._rows.schema.names
-        wanted = self._renamed.get(name)
-        if isinstance(wanted, list):
-            for one in wanted:
-                if one not in there:
+        names = self._rows.schema.names
+        renamed = self._renamed.get(name)
+        if isinstance(renamed, list):
+            for one in renamed:
+                if one not in names:
                     raise ConfigError(
-                        self._columns, f"{name}: {self.location} has no column {one!r}; {nearest(one, there)}"
+                        self._columns, f"{name}: {self.location} has no column {one!r}; {nearest(one, names)}"
                     )
             return ""
-        if wanted is not None:
-            if wanted not in there:
+        if renamed is not None:
+            if renamed not in names:
                 raise ConfigError(
-                    self._columns, f"{name}: {self.location} has no column {wanted!r}; {nearest(wanted, there)}"
+                    self._columns, f"{name}: {self.location} has no column {renamed!r}; {nearest(renamed, names)}"
                 )
-            return wanted
-        if name in there or name == KEY:
-            return name if name in there else ""
-        if name == IMAGE and {"jpg", "key", "status", "url"} <= set(there):  # as img2dataset writes it
+            return renamed
+        if name in names or name == KEY:
+            return name if name in names else ""
+        if name == IMAGE and {"jpg", "key", "status", "url"} <= set(names):  # as img2dataset writes it
             return "jpg"
-        if name == TARGET and LABEL in there and (class_names(self._rows.schema, LABEL) or self._is_folder):
+        if name == TARGET and LABEL in names and (class_names(self._rows.schema, LABEL) or self._is_folder):
             return LABEL
         # Only beside `table` has a file the field `columns`.
         otherwise = ", or `columns` to say what they are called" if self.field.endswith(".table") else ": rename them"
         raise ConfigError(
             self.field,
-            f"{self.location} has no column {name!r} ({nearest(name, there)}); expected `image` (a path relative to "
+            f"{self.location} has no column {name!r} ({nearest(name, names)}); expected `image` (a path relative to "
             f"the table, or bytes), `target_class` and a column per attribute{otherwise}",
         )
 
@@ -139,8 +139,8 @@ class LabelledTable:
                 f"{self.location} may have several classes in a row ({target!r}), and this needs one class for each "
                 "image; only `c2b audit` takes several, of a classifier that may give several labels",
             )
-        taken = {self._names[IMAGE], self._names[KEY], target, *self._marks}
-        names = [name for name in schema.names if name not in taken and _is_label(schema.field(name).type)]
+        used = {self._names[IMAGE], self._names[KEY], target, *self._marks}
+        names = [name for name in schema.names if name not in used and _is_label(schema.field(name).type)]
         if clash := next((name for name in names if name == TARGET), None):
             raise ConfigError(self._columns, f"target_class: {target!r}, but there is a column {clash!r} too")
         columns = {name: _Coded(class_names(schema, name)) for name in names}
@@ -197,10 +197,10 @@ class LabelledTable:
         if name == FOLDER and image:
             paths = (chunk for table in self._rows.each([image]) for chunk in table[image].chunks)
             return pa.chunked_array([_folders(chunk) for chunk in paths], pa.string())
-        others = [column for column in self.labels.column_names if column != TARGET]
+        columns = [column for column in self.labels.column_names if column != TARGET]
         if name == FOLDER:
             raise ConfigError(field, f"{self.location} has no paths of images; name the column that has the clusters")
-        raise ConfigError(field, f"{self.location} has no column {name!r}; {nearest(name, [*others, FOLDER])}")
+        raise ConfigError(field, f"{self.location} has no column {name!r}; {nearest(name, [*columns, FOLDER])}")
 
     @property
     def column_names(self) -> Mapping[str, str]:
@@ -225,17 +225,17 @@ class LabelledTable:
     def left_out(self) -> OmittedRows:
         """What is in the file or folder and not among the rows, by reason; and which names are joined to files that are
         called alike in another of Unicode's forms."""
-        found, image = self._rows.left_out, self._names[IMAGE]
+        omitted, image = self._rows.left_out, self._names[IMAGE]
         if is_local(resolve(self.location)[0]) and pa.types.is_string(self._rows.schema.field(image).type):
             names = (name for table in self._rows.each([image]) for name in table[image].to_pylist() if name)
-            found.notes += in_other_forms(self._root, filter(None, map(self._inside, names)))
-        return found
+            omitted.notes += in_other_forms(self._root, filter(None, map(self._inside, names)))
+        return omitted
 
     @property
     def not_labels(self) -> dict[str, str]:
         """Columns that hold no labels → what they hold, such as lists or bytes."""
-        schema, taken = self._rows.schema, {*self._names.values()}
-        return {f.name: f"it holds {f.type}" for f in schema if f.name not in taken and not _is_label(f.type)}
+        schema, used = self._rows.schema, {*self._names.values()}
+        return {f.name: f"it holds {f.type}" for f in schema if f.name not in used and not _is_label(f.type)}
 
     @cached_property
     def keys(self) -> pa.Array:
@@ -252,8 +252,8 @@ class LabelledTable:
         for chunk in (chunk for table in self._rows.each([column]) for chunk in table[column].chunks):
             for start in range(0, len(chunk), KEYS_AT_ONCE):
                 keys = chunk.slice(start, KEYS_AT_ONCE).cast(pa.large_string())
-                named = pc.fill_null(pc.not_equal(keys, ""), False)
-                yield keys if pc.all(named).as_py() else pc.if_else(named, keys, _row_names(first, len(keys)))
+                has_key = pc.fill_null(pc.not_equal(keys, ""), False)
+                yield keys if pc.all(has_key).as_py() else pc.if_else(has_key, keys, _row_names(first, len(keys)))
                 first += len(keys)
 
     @cached_property
@@ -263,12 +263,12 @@ class LabelledTable:
         give_back()
         return revision
 
-    def _write_labels(self, to: Callable[[Any], object]) -> None:
+    def _write_labels(self, consume: Callable[[Any], object]) -> None:
         # One record batch of texts: the revision of every table is computed from these bytes.
         texts = pa.table(
             {name: self.labels[name].cast(pa.string()).combine_chunks() for name in self.labels.schema.names}
         )
-        sink = pa.PythonFile(_Sink(to), mode="w")
+        sink = pa.PythonFile(_Sink(consume), mode="w")
         with pa.ipc.new_stream(sink, texts.schema) as writer:
             writer.write_table(texts)
 
@@ -282,9 +282,9 @@ class LabelledTable:
         answer."""
         values = self._rows.images(self._names[IMAGE], ids)
         folder = Folder(self._filesystem, self._root)
-        read = self._readers.map(lambda value: self._image(value, folder), values, partial(_place, folder))
+        images = self._readers.map(lambda value: self._image(value, folder), values, partial(_place, folder))
         keys = self.keys.take(pa.array(ids, pa.int64())).cast(pa.string())
-        return keys, [data for data, _ in read], [error for _, error in read]
+        return keys, [data for data, _ in images], [error for _, error in images]
 
     @cached_property
     def _filesystem(self) -> fs.FileSystem:
@@ -320,12 +320,12 @@ class LabelledTable:
         return [value and self._file(value) for value in self._rows.images(image, ids)]
 
     def _file(self, name: str) -> str | None:
-        inside, above = self._inside(name), self.root or self.location
-        if inside is None:
+        relative, root = self._inside(name), self.root or self.location
+        if relative is None:
             return None
-        if is_remote(above):
-            return f"{above.partition('://')[0]}://{self._root.strip('/')}/{inside}"
-        path = Folder(resolve(above)[0], self._root).at(inside)
+        if is_remote(root):
+            return f"{root.partition('://')[0]}://{self._root.strip('/')}/{relative}"
+        path = Folder(resolve(root)[0], self._root).at(relative)
         return path if os.path.exists(path) else None  # it may be called so in another of Unicode's forms
 
     def leading_out(self) -> list[str]:
@@ -336,9 +336,9 @@ class LabelledTable:
     def root_of(self, names: Sequence[str]) -> str:
         """Returns the deepest folder above all images of these paths; "" where they share none but the top."""
         folder = self._rows.folder
-        above = {posixpath.dirname(posixpath.normpath(posixpath.join(folder, name))) for name in names}
-        shared = posixpath.commonpath(above) if above else ""
-        return "" if shared == "/" else shared
+        folders = {posixpath.dirname(posixpath.normpath(posixpath.join(folder, name))) for name in names}
+        common = posixpath.commonpath(folders) if folders else ""
+        return "" if common == "/" else common
 
     def _inside(self, name: str) -> str | None:
         """Returns a path relative to the root; None where it leads out of it."""
@@ -359,8 +359,8 @@ class LabelledTable:
             return None, "the table names no image in this row"
         name = self._inside(value)
         if name is None:
-            below = "the folder" if self.root is None else self.root
-            return None, f"{value}: leads out of {below}; expected the path of a file below it"
+            place = "the folder" if self.root is None else self.root
+            return None, f"{value}: leads out of {place}; expected the path of a file below it"
         try:
             return folder.read(name, MAX_BYTES), None
         except ImageError as error:
@@ -376,8 +376,8 @@ class LabelledTable:
 def class_names(schema: pa.Schema, column: str) -> list[str] | None:
     """Returns the names of a column's class numbers from Hugging Face's metadata; None without."""
     try:
-        about = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))
-        feature = about["info"]["features"][column]
+        metadata = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))
+        feature = metadata["info"]["features"][column]
         feature = feature[0] if isinstance(feature, list) else feature.get("feature", feature)  # lists of class numbers
         names = feature["names"] if feature["_type"] == "ClassLabel" else None
     except (ValueError, KeyError, TypeError):
@@ -417,7 +417,7 @@ def _row_names(first: int, count: int) -> pa.Array:
 
 
 class _Sink(RawIOBase):
-    """A file that passes each written piece to `to`."""
+    """A file that passes each written piece to `consume`."""
 
     def __init__(self, to: Callable[[Any], object]) -> None:
         self._to = to
@@ -444,8 +444,8 @@ def _as_text(column: pa.Array, names: list[str] | None) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if names is not None and pa.types.is_integer(column.type):
-        known = pc.and_(pc.greater_equal(column, 0), pc.less(column, len(names)))  # −1 is not a label
-        column = pc.take(pa.array(names, pa.string()), pc.if_else(known, column, pa.scalar(None, column.type)))
+        in_range = pc.and_(pc.greater_equal(column, 0), pc.less(column, len(names)))  # −1 is not a label
+        column = pc.take(pa.array(names, pa.string()), pc.if_else(in_range, column, pa.scalar(None, column.type)))
     if pa.types.is_floating(column.type):
         column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     column = pc.utf8_trim_whitespace(column.cast(pa.string()))

@@ -44,8 +44,8 @@ def read_image_folder(
     left_out.add_files(files, {*names, *metadata})
     if not names:
         expected = "a table, Parquet files, a dataset that `save_to_disk` wrote, or folders of images, one a class"
-        there = f" (left out: {said(left_out.counts)})" if left_out.counts else ""
-        raise SourceError(f"{location}: no labelled images there{there}; expected {expected}")
+        note = f" (left out: {said(left_out.counts)})" if left_out.counts else ""
+        raise SourceError(f"{location}: no labelled images there{note}; expected {expected}")
     labels = [name.split("/")[0] if "/" in name else None for name in names]
     classes = {label for label in labels if label is not None}
     if classes and classes <= SPLITS:
@@ -66,18 +66,18 @@ def _files_below(filesystem: fs.FileSystem, path: str, left_out: OmittedRows) ->
     folders, which may lead upwards."""
     if not isinstance(filesystem, fs.LocalFileSystem):
         infos = file_info(filesystem, fs.FileSelector(path, recursive=True))
-        listed = {info.path[len(path) + 1 :] for info in infos if info.type == fs.FileType.File}
+        names_found = {info.path[len(path) + 1 :] for info in infos if info.type == fs.FileType.File}
     else:
-        listed = set()
+        names_found = set()
         for folder, folders, names in os.walk(path):
-            listed |= {os.path.relpath(os.path.join(folder, name), path) for name in names}
+            names_found |= {os.path.relpath(os.path.join(folder, name), path) for name in names}
             for name in sorted(folders):
-                whole = os.path.join(folder, name)
-                if os.path.islink(whole) and not is_hidden(name):
+                full_path = os.path.join(folder, name)
+                if os.path.islink(full_path) and not is_hidden(name):
                     reason = "linked folder, which is not followed (name the folder that it leads to, or copy it)"
-                    left_out.add(reason, os.path.relpath(whole, path))
+                    left_out.add(reason, os.path.relpath(full_path, path))
     files = set()
-    for name in sorted(listed):
+    for name in sorted(names_found):
         if is_hidden(name):
             left_out.add(reason_of(name), name)
         elif isinstance(filesystem, fs.LocalFileSystem) and not os.path.isfile(os.path.join(path, name)):
@@ -89,45 +89,45 @@ def _files_below(filesystem: fs.FileSystem, path: str, left_out: OmittedRows) ->
 
 def _joined(location: str, name: str, images: pa.Table, metadata: pa.Table, left_out: OmittedRows) -> pa.Table:
     """Adds the metadata to each image. The folder's name is the class unless the metadata has one."""
-    where = f"{location}/{name}"
+    path = f"{location}/{name}"
     if FILE_NAME not in metadata.column_names:
-        raise SourceError(f"{where}: no column {FILE_NAME!r}; it has {', '.join(metadata.column_names)}")
+        raise SourceError(f"{path}: no column {FILE_NAME!r}; it has {', '.join(metadata.column_names)}")
     files = images[FILE].to_pylist()
-    named = _named_as_files(where, metadata[FILE_NAME].to_pylist(), files, left_out)
-    at = pc.index_in(images[FILE], pa.array(named, pa.string()))
-    if at.null_count == len(at):
-        cause = cause_of([one for one in named if one], files)
+    names = _named_as_files(path, metadata[FILE_NAME].to_pylist(), files, left_out)
+    indices = pc.index_in(images[FILE], pa.array(names, pa.string()))
+    if indices.null_count == len(indices):
+        cause = cause_of([image_name for image_name in names if image_name], files)
         raise SourceError(
-            f"{where}: none of its files is there; {FILE_NAME} is relative to the folder{f'; {cause}' if cause else ''}"
+            f"{path}: none of its files is there; {FILE_NAME} is relative to the folder{f'; {cause}' if cause else ''}"
         )
-    there = set(files)
-    for one in named:
-        if one is not None and one not in there:
-            left_out.add(f"row of {name} whose file is not among the images", one)
-    without = [file for file, row in zip(files, at.to_pylist(), strict=True) if row is None]
+    existing = set(files)
+    for image_name in names:
+        if image_name is not None and image_name not in existing:
+            left_out.add(f"row of {name} whose file is not among the images", image_name)
+    without = [file for file, row in zip(files, indices.to_pylist(), strict=True) if row is None]
     left_out.add(f"image without a row in {name} (it has no attributes)", next(iter(without), ""), len(without))
     columns = {FILE: images[FILE], LABEL: images[LABEL]}
     for column in metadata.column_names:
         if column != FILE_NAME:
-            value = metadata[column].take(at)
+            value = metadata[column].take(indices)
             columns[column] = pc.coalesce(value, images[LABEL]) if column == LABEL else value
     return pa.table(columns)
 
 
-def _named_as_files(where: str, named: list[str | None], files: list[str], left_out: OmittedRows) -> list[str | None]:
+def _named_as_files(source: str, names: list[str | None], files: list[str], left_out: OmittedRows) -> list[str | None]:
     """Returns the names of the metadata as the files are called, where they differ in Unicode's form or separators
     alone. Raises SourceError for a file that is there twice."""
-    known, forms = set(files), Counter(map(same_form, files))
+    existing, forms = set(files), Counter(map(same_form, files))
     of_form = {same_form(file): file for file in files if forms[same_form(file)] == 1}
-    result = [name if name is None or name in known else of_form.get(same_form(name), name) for name in named]
-    if other := [name for name, meant in zip(named, result, strict=True) if meant != name]:
+    result = [name if name is None or name in existing else of_form.get(same_form(name), name) for name in names]
+    if renamed := [name for name, target in zip(names, result, strict=True) if target != name]:
         left_out.notes.append(
-            f"{where}: {len(other):,} names are written in another form than their files' (Unicode or separators), "
-            f"such as {other[0]!r}; they are joined"
+            f"{source}: {len(renamed):,} names are written in another form than their files' (Unicode or separators), "
+            f"such as {renamed[0]!r}; they are joined"
         )
     counts = Counter(name for name in result if name is not None)
-    if again := next((name for name, count in counts.items() if count > 1), None):
-        raise SourceError(f"{where}: {again!r} is there twice; an image has one row")
+    if repeated := next((name for name, count in counts.items() if count > 1), None):
+        raise SourceError(f"{source}: {repeated!r} is there twice; an image has one row")
     return result
 
 
@@ -149,15 +149,20 @@ def read_saved_to_disk(location: str, filesystem: fs.FileSystem, path: str) -> t
             state = _state(location, bytes(stream.read()))
         parts = [_part(location, filesystem, f"{path}/{name}") for name in _names(location, state, "_data_files")]
         selected = [name for entry in INDICES for name in (_names(location, state, entry) if state.get(entry) else [])]
-        chosen = [_part(location, filesystem, f"{path}/{name}") for name in selected]
-        if not chosen and file_info(filesystem, f"{path}/indices.arrow").type == fs.FileType.File:
+        index_tables = [_part(location, filesystem, f"{path}/{name}") for name in selected]
+        if not index_tables and file_info(filesystem, f"{path}/indices.arrow").type == fs.FileType.File:
             raise SourceError(
                 f"{location}: holds a selection (indices.arrow) that its state.json does not name; save it again"
             )
         if not parts:
             raise SourceError(f"{location}: its state.json names no file of rows; save the dataset again")
-        table, size = pa.concat_tables([part for part, _ in parts]), sum(bytes_ for _, bytes_ in (*parts, *chosen))
-        return (_selected(location, table, pa.concat_tables([part for part, _ in chosen])) if chosen else table), size
+        table, size = (
+            pa.concat_tables([part for part, _ in parts]),
+            sum(bytes_ for _, bytes_ in (*parts, *index_tables)),
+        )
+        return (
+            _selected(location, table, pa.concat_tables([part for part, _ in index_tables])) if index_tables else table
+        ), size
 
 
 def _state(location: str, data: bytes) -> dict[str, Any]:
@@ -232,7 +237,7 @@ def read_img2dataset(
     in_folders = any(info.type == fs.FileType.Directory for info in folders)
     if not all(map(_TABLE.match, tables)) or not (in_shards or in_folders):
         return None
-    found, parts = LabelledFolder(pa.table({})), []
+    folder, parts = LabelledFolder(pa.table({})), []
     for stem in stems:
         with (
             reading(f"{location}/{stem}.parquet", "a Parquet file"),
@@ -242,13 +247,13 @@ def read_img2dataset(
         if not set(table.column_names) >= COLUMNS or IMAGE in table.column_names:
             return None
         places = _in_shard(location, filesystem, path, stem) if in_shards else _in_folder(filesystem, path, stem)
-        parts.append(_with_images(table, places, stem, in_shards, found.left_out))
-        found.size += int(file_info(filesystem, f"{path}/{stem}.parquet").size)
-    found.table = pa.concat_tables(parts, promote_options="permissive")
-    if not found.table.num_rows:
+        parts.append(_with_images(table, places, stem, in_shards, folder.left_out))
+        folder.size += int(file_info(filesystem, f"{path}/{stem}.parquet").size)
+    folder.table = pa.concat_tables(parts, promote_options="permissive")
+    if not folder.table.num_rows:
         raise SourceError(f"{location}: none of the rows that img2dataset wrote has an image")
-    found.image = partial(_bytes, filesystem, path) if in_shards else None
-    return found
+    folder.image = partial(_bytes, filesystem, path) if in_shards else None
+    return folder
 
 
 def _with_images(
@@ -257,10 +262,10 @@ def _with_images(
     images: list[Any] = [places.get(str(key)) for key in table["key"].to_pylist()]
     for status, key, image in zip(table["status"].to_pylist(), table["key"].to_pylist(), images, strict=True):
         if image is None:
-            why = f"status {status}" if status != "success" else f"it is not in {stem}{'.tar' if in_shards else ''}"
-            left_out.add(f"row of img2dataset without an image ({why})", str(key))
-    place = pa.struct([("shard", pa.string()), ("offset", pa.int64()), ("bytes_", pa.int64())])
-    column = pa.array(images, place if in_shards else pa.string())
+            reason = f"status {status}" if status != "success" else f"it is not in {stem}{'.tar' if in_shards else ''}"
+            left_out.add(f"row of img2dataset without an image ({reason})", str(key))
+    location_type = pa.struct([("shard", pa.string()), ("offset", pa.int64()), ("bytes_", pa.int64())])
+    column = pa.array(images, location_type if in_shards else pa.string())
     return table.append_column(IMAGE, column).filter(column.is_valid())
 
 
@@ -287,7 +292,7 @@ def _in_shard(location: str, filesystem: fs.FileSystem, path: str, stem: str) ->
     return places
 
 
-def _bytes(filesystem: fs.FileSystem, path: str, place: Place) -> bytes:
-    with open_input(filesystem, f"{path}/{place['shard']}") as stream:
-        stream.seek(place["offset"])
-        return bytes(stream.read(min(place["bytes_"], MAX_BYTES + 1)))
+def _bytes(filesystem: fs.FileSystem, path: str, location: Place) -> bytes:
+    with open_input(filesystem, f"{path}/{location['shard']}") as stream:
+        stream.seek(location["offset"])
+        return bytes(stream.read(min(location["bytes_"], MAX_BYTES + 1)))

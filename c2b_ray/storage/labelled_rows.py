@@ -177,9 +177,11 @@ def _folder(location: str, field: str, filesystem: fs.FileSystem, path: str) -> 
     if parquet := _parquet_files(filesystem, path, infos):
         _refuse_splits(location, field, [info.path for info in parquet])
         if (
-            found := labelled_folders.read_img2dataset(location, filesystem, path, [info.base_name for info in parquet])
+            loaded := labelled_folders.read_img2dataset(
+                location, filesystem, path, [info.base_name for info in parquet]
+            )
         ) is not None:
-            return InMemory(found.table, path, found.size, found.left_out, found.image)
+            return InMemory(loaded.table, path, loaded.size, loaded.left_out, loaded.image)
         with reading(location, "a folder of Parquet files"):
             files = [pq.ParquetFile(open_input(filesystem, info.path)) for info in parquet]
             if any(file.schema_arrow.names != files[0].schema_arrow.names for file in files):
@@ -197,7 +199,7 @@ def _left_out_files(filesystem: fs.FileSystem, path: str, tables: set[str]) -> O
         paths = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
     else:
         paths = [info.path for info in file_info(filesystem, fs.FileSelector(path)) if info.type == fs.FileType.File]
-    for name in sorted(whole[len(path) :].lstrip("/") for whole in paths if whole not in tables):
+    for name in sorted(full_path[len(path) :].lstrip("/") for full_path in paths if full_path not in tables):
         if not is_hidden(name) and name.endswith((".parquet", ".arrow", ".csv", ".tsv", ".jsonl")):
             left_out.add("table beside or below the Parquet files that are read", name)
     return left_out
@@ -205,9 +207,9 @@ def _left_out_files(filesystem: fs.FileSystem, path: str, tables: set[str]) -> O
 
 def _parquet_files(filesystem: fs.FileSystem, path: str, infos: Sequence[fs.FileInfo]) -> list[fs.FileInfo]:
     """Returns the Parquet files of the folder, or of its subfolder `data`."""
-    for there in (infos, file_info(filesystem, fs.FileSelector(f"{path}/data", allow_not_found=True))):
-        if found := [info for info in there if info.base_name.endswith(".parquet")]:
-            return sorted(found, key=lambda info: str(info.path))
+    for candidates in (infos, file_info(filesystem, fs.FileSelector(f"{path}/data", allow_not_found=True))):
+        if parquet := [info for info in candidates if info.base_name.endswith(".parquet")]:
+            return sorted(parquet, key=lambda info: str(info.path))
     return []
 
 
@@ -216,5 +218,7 @@ def _refuse_splits(location: str, field: str, paths: Sequence[str]) -> None:
     splits = {match[1] for name in names if (match := _SPLIT_FILE.match(name))}
     splits |= {stem for name in names if (stem := name.removesuffix(".parquet")) in labelled_folders.SPLITS}
     if len(splits) > 1:
-        said = ", ".join(sorted(splits))
-        raise ConfigError(field, f"{location} holds several splits ({said}); name a file, or a folder of one split")
+        split_names = ", ".join(sorted(splits))
+        raise ConfigError(
+            field, f"{location} holds several splits ({split_names}); name a file, or a folder of one split"
+        )

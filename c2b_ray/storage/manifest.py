@@ -32,15 +32,15 @@ class StrictLoader(yaml.SafeLoader):
     """YAML's safe loader, which also refuses a mapping with duplicate keys instead of keeping the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value:
             # Compare keys as written: `1` and `"1"` differ in Python, but not for a person who reads the file.
             if isinstance(key, yaml.ScalarNode) and key.value != "<<":
-                if key.value in seen:
+                if key.value in keys:
                     raise yaml.constructor.ConstructorError(
                         None, None, f"the key {key.value!r} is given twice", key.start_mark
                     )
-                seen.add(key.value)
+                keys.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -122,8 +122,8 @@ def read_table(path: str | Path, columns: Sequence[str]) -> list[dict[str, str]]
                 if missing := [name for name in columns if name not in header]:
                     raise _no_document(path, "CSV", f"its header has no column {missing[0]!r}: {', '.join(header)}")
             elif len(cells) != len(header):
-                why = f"line {reader.line_num} has {len(cells)} cells, the header {len(header)}"
-                raise _no_document(path, "CSV", why)
+                problem = f"line {reader.line_num} has {len(cells)} cells, the header {len(header)}"
+                raise _no_document(path, "CSV", problem)
             else:
                 rows.append(dict(zip(header, cells, strict=True)))
     except csv.Error as error:
@@ -143,8 +143,8 @@ def read_lines(path: str | Path, kind: str) -> list[str]:
     return _text(path, kind).splitlines()
 
 
-def _no_document(path: str | Path, kind: str, why: str) -> ConfigError:
-    return ConfigError("", f"not a {kind} file: {why}", location=str(path))
+def _no_document(path: str | Path, kind: str, problem: str) -> ConfigError:
+    return ConfigError("", f"not a {kind} file: {problem}", location=str(path))
 
 
 # A run's manifest, typed and versioned: `run.json`.

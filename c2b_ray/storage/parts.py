@@ -36,43 +36,43 @@ Digests = NDArray[np.bytes_]
 def digests(ids: pa.ChunkedArray | pa.Array) -> Digests:
     """Returns 96 bits of each id: small enough to send to every worker. Ray shares them uncopied, because their width
     is fixed."""
-    marks = np.empty(len(ids), DIGEST)
+    result = np.empty(len(ids), DIGEST)
     for start in range(0, len(ids), DIGESTED_AT_ONCE):  # as Python objects, ids take ten times the memory
         texts = ids.slice(start, DIGESTED_AT_ONCE).cast(pa.string()).to_pylist()
-        some = [hashlib.blake2b(text.encode(), digest_size=12).digest() for text in texts]
-        marks[start : start + len(some)] = some
-    return marks
+        block = [hashlib.blake2b(text.encode(), digest_size=12).digest() for text in texts]
+        result[start : start + len(block)] = block
+    return result
 
 
-def absent(ids: pa.ChunkedArray | pa.Array, there: Digests) -> NDArray[np.bool_]:
+def absent(ids: pa.ChunkedArray | pa.Array, existing: Digests) -> NDArray[np.bool_]:
     """Returns which of the ids are not among the sorted digests."""
-    if not len(there):
+    if not len(existing):
         return np.ones(len(ids), bool)
-    return _absent(digests(ids), there)
+    return _absent(digests(ids), existing)
 
 
-def among(some: Digests, there: Digests) -> bool:
+def among(wanted: Digests, existing: Digests) -> bool:
     """Tells whether all of the digests are among the sorted ones."""
-    return not len(some) or (len(there) > 0 and not _absent(some, there).any())
+    return not len(wanted) or (len(existing) > 0 and not _absent(wanted, existing).any())
 
 
-def _absent(some: Digests, there: Digests) -> NDArray[np.bool_]:
-    nearest = np.minimum(np.searchsorted(there, some), len(there) - 1)
-    is_absent: NDArray[np.bool_] = there[nearest] != some
+def _absent(wanted: Digests, existing: Digests) -> NDArray[np.bool_]:
+    nearest = np.minimum(np.searchsorted(existing, wanted), len(existing) - 1)
+    is_absent: NDArray[np.bool_] = existing[nearest] != wanted
     return is_absent
 
 
 def distinct(ids: Digests) -> Digests:
     """Returns each of the sorted ids once."""
-    again = repeats(ids)
-    return ids[~again] if again.any() else ids
+    is_repeat = repeats(ids)
+    return ids[~is_repeat] if is_repeat.any() else ids
 
 
 def repeats(ids: Digests) -> NDArray[np.bool_]:
     """Returns which of the sorted ids equal the one before."""
-    again = np.zeros(len(ids), bool)
-    again[1:] = ids[1:] == ids[:-1]
-    return again
+    is_repeat = np.zeros(len(ids), bool)
+    is_repeat[1:] = ids[1:] == ids[:-1]
+    return is_repeat
 
 
 # Memory for data collected from millions of rows, which the process returns to the system afterwards.
@@ -280,8 +280,8 @@ class Parts:
         """Counts an event in the writer's folder; returns how often it has happened, this time included."""
         folder = f"{self.path}/{self.run}"
         with _refusals(self.out):
-            mark = f"{folder}/{kind}-{uuid.uuid4().hex}"
-            patiently(self.out, partial(files.put, self.filesystem, mark, b""), reached=True)
+            path = f"{folder}/{kind}-{uuid.uuid4().hex}"
+            patiently(self.out, partial(files.put, self.filesystem, path, b""), reached=True)
             entries = file_info(self.filesystem, fs.FileSelector(folder))
         return sum(info.base_name.startswith(f"{kind}-") for info in entries)
 
@@ -296,8 +296,8 @@ class Parts:
         try:
             return patiently(self.out, table)
         except (OSError, pa.ArrowException) as error:
-            why = f"{self.out}/{name} cannot be read ({error}); delete it and run again"
-            raise StorageError(refusal(self.out, error) or why) from error
+            message = f"{self.out}/{name} cannot be read ({error}); delete it and run again"
+            raise StorageError(refusal(self.out, error) or message) from error
 
     def each(self, columns: Collection[str]) -> Iterator[pa.Table]:
         """Yields the parts by name, reading a few at a time. Columns that a part lacks are left out."""
@@ -307,22 +307,22 @@ class Parts:
                 yield from pool.map(lambda name: self.read(name, columns), names[start : start + THREADS])
 
     def census(self, id_column: str) -> PartIds:
-        marks, errors = RecordBuffer(DIGEST), 0
+        buffer, errors = RecordBuffer(DIGEST), 0
         for table in self.each((id_column, ERROR)):
-            marks.add(digests(table[id_column]))
+            buffer.add(digests(table[id_column]))
             errors += int(failed(table).sum())
-        ids = marks.whole()
+        ids = buffer.whole()
         ids.sort()  # in place, because a copy of millions of ids takes memory
         return PartIds(ids, errors)
 
     def count(self, id_column: str) -> Count:
         """As `census`, in memory that does not grow with the rows: the ids are sorted in a file."""
         rows = errors = 0
-        with _refusals(self.out), OnDisk(DIGEST, f"{self.path}/{self.run}" if self.local else None) as marks:
+        with _refusals(self.out), OnDisk(DIGEST, f"{self.path}/{self.run}" if self.local else None) as sorter:
             for table in self.each((id_column, ERROR)):
-                marks.add(digests(table[id_column]))
+                sorter.add(digests(table[id_column]))
                 rows, errors = rows + table.num_rows, errors + int(failed(table).sum())
-            return Count(rows, errors, any(repeats(ids).any() for ids in marks.in_order()))
+            return Count(rows, errors, any(repeats(ids).any() for ids in sorter.in_order()))
 
     def drop_repeats(self, id_column: str) -> Count:
         """Keeps every id once, in the first part that has it; returns the count afterwards.
@@ -336,11 +336,11 @@ class Parts:
         first = np.zeros(count.rows, bool)
         first[np.unique(np.concatenate(of_parts), return_index=True)[1]] = True
         bounds = np.cumsum([len(ids) for ids in of_parts])[:-1]
-        for name, kept in zip(self.names(), np.split(first, bounds), strict=True):
-            if kept.all():
+        for name, is_first in zip(self.names(), np.split(first, bounds), strict=True):
+            if is_first.all():
                 continue
-            if kept.any():
-                self.put(name, self.read(name).filter(pa.array(kept)))
+            if is_first.any():
+                self.put(name, self.read(name).filter(pa.array(is_first)))
             else:
                 guard.ask(f"{self.out}/{name}")
                 with _refusals(self.out):

@@ -136,11 +136,11 @@ def check_missing(run: Tables, record: Manifest) -> None:
     for name, entry in tables.items():
         if name not in run.kind.tables:  # a table of an earlier release, which nothing reads now
             continue
-        there = files.sizes(run.location(name), "part-") if entry.parts is not None else {}
-        gone = sorted(set(entry.parts or {}) - set(there))
-        if gone or not run.has(name):
-            lost = f"{name}/{gone[0]}" if gone else f"{name}.parquet"
-            raise _damaged(run, lost, "is missing")
+        sizes = files.sizes(run.location(name), "part-") if entry.parts is not None else {}
+        missing = sorted(set(entry.parts or {}) - set(sizes))
+        if missing or not run.has(name):
+            missing_file = f"{name}/{missing[0]}" if missing else f"{name}.parquet"
+            raise _damaged(run, missing_file, "is missing")
 
 
 def check_changed(run: Tables, record: Manifest) -> None:
@@ -161,8 +161,8 @@ def check_added(run: Tables, record: Manifest, names: Iterator[str]) -> None:
             raise _damaged(run, name, "was added after the run had finished", delete=True)
 
 
-def _other_parts(there: Mapping[str, int], entries: Mapping[str, int]) -> list[str]:
-    return [name for name, size in there.items() if entries.get(name) != size]
+def _other_parts(sizes: Mapping[str, int], entries: Mapping[str, int]) -> list[str]:
+    return [name for name, size in sizes.items() if entries.get(name) != size]
 
 
 def _same_file(path: str, entry: TableRecord) -> bool:
@@ -171,12 +171,12 @@ def _same_file(path: str, entry: TableRecord) -> bool:
     return entry.sha256 is None or files.sha256(path)[0] == entry.sha256
 
 
-def _damaged(run: Tables, table: str, what: str, delete: bool = False) -> RunError:
+def _damaged(run: Tables, table: str, problem: str, delete: bool = False) -> RunError:
     command = run.kind.command
-    again = f"delete it and run the run's {command} again" if delete else f"run its {command} again"
+    remedy = f"delete it and run the run's {command} again" if delete else f"run its {command} again"
     return RunError(
-        f"{run.path}: the run is damaged: its table {table} {what}; copy the run again from where it is whole, or "
-        f"{again}, which makes what is missing",
+        f"{run.path}: the run is damaged: its table {table} {problem}; copy the run again from where it is whole, or "
+        f"{remedy}, which makes what is missing",
         location=run.location(table),
         run=run.path,
     )
@@ -236,8 +236,8 @@ class Run:
         A run that becomes `finished` lists its tables as they are then, and its headline, so that a list of thousands
         of runs need not open their tables.
         """
-        before = self.manifest
-        if merged(before, changes) == before:
+        current = self.manifest
+        if merged(current, changes) == current:
             return
         self.begin_writing()
         manifest = merged(self.manifest, changes)
@@ -256,8 +256,8 @@ class Run:
         """
         if self._ended:
             of_the_end = ("finished", "failure", "tables", "headline")
-            kept = {key: value for key, value in self.manifest.items() if key not in of_the_end}
-            self._write_manifest({**kept, "status": "running"})
+            entries = {key: value for key, value in self.manifest.items() if key not in of_the_end}
+            self._write_manifest({**entries, "status": "running"})
             self._ended = False
 
     def check(self) -> None:
@@ -357,8 +357,8 @@ class Run:
 
     def _begin(self, run_id: str, config: Mapping[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        about = {"format": FORMAT, "kind": self.kind.name, "run_id": run_id}
-        self._write_manifest({**about, "status": "running", "created": now, "config": dict(config)})
+        header = {"format": FORMAT, "kind": self.kind.name, "run_id": run_id}
+        self._write_manifest({**header, "status": "running", "created": now, "config": dict(config)})
 
     def _resume(self, run_id: str, config: Mapping[str, Any]) -> None:
         """Resumes the run. Raises RunError if the directory contains another run."""
@@ -429,9 +429,9 @@ def finished(run: str | Path | Run) -> Run:
 
 def _kind_of(location: str) -> RunKind:
     name = kind_name(files.read_bytes(location), location)
-    if name not in (known := kind_names()):
+    if name not in (kinds := kind_names()):
         raise RunError(
-            f"{location}: a run of the kind {name!r}, which this release does not know ({', '.join(known)}): install "
+            f"{location}: a run of the kind {name!r}, which this release does not know ({', '.join(kinds)}): install "
             "the release or the package that made it",
             location=location,
         )
@@ -456,22 +456,22 @@ def open_run(path: str | Path, run_id: str, config: Mapping[str, Any], kind: Run
         if files.exists(run.location(MANIFEST)):
             run._resume(run_id, config)
         else:
-            others = [name for name in files.entries(path) if name not in writers.FILES]
-            if others:
-                raise RunError(f"{path} is not empty and holds no run ({others[0]} …); choose an empty --out")
+            foreign = [name for name in files.entries(path) if name not in writers.FILES]
+            if foreign:
+                raise RunError(f"{path} is not empty and holds no run ({foreign[0]} …); choose an empty --out")
             run._begin(run_id, config)
         yield run
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     for batch in batches:
-        held.append(batch)
-        if sum(map(len, held)) >= ROW_GROUP:
-            yield pa.Table.from_batches(held)
-            held = []
-    if held:
-        yield pa.Table.from_batches(held)
+        pending.append(batch)
+        if sum(map(len, pending)) >= ROW_GROUP:
+            yield pa.Table.from_batches(pending)
+            pending = []
+    if pending:
+        yield pa.Table.from_batches(pending)
 
 
 def _leftover(name: str, kind: RunKind) -> bool:

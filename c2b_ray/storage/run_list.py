@@ -51,17 +51,17 @@ def list_runs(folder: str | Path) -> list[ListedRun]:
     root = str(folder).rstrip("/") or "/"
     if not files.is_directory(root):
         raise SourceError(absent_bucket(root) or f"{root}: no folder there; name the one that holds your runs")
-    listed = [_listed(path, root, names) for path, names in _runs_below(root, set())]
-    return sorted(sorted(listed, key=lambda run: run.name), key=lambda run: run.date, reverse=True)
+    runs = [_listed(path, root, names) for path, names in _runs_below(root, set())]
+    return sorted(sorted(runs, key=lambda run: run.name), key=lambda run: run.date, reverse=True)
 
 
-def _runs_below(path: str, seen: set[str]) -> Iterator[tuple[str, Mapping[str, bool]]]:
+def _runs_below(path: str, visited: set[str]) -> Iterator[tuple[str, Mapping[str, bool]]]:
     """Yields each run's path and what is in it. A run holds no other runs; a link to what was seen is no other one."""
     if not is_remote(path):
         real = os.path.realpath(path)
-        if real in seen:
+        if real in visited:
             return
-        seen.add(real)
+        visited.add(real)
     try:
         names = files.contents(path)
     except C2BError:  # a folder that this user may not open holds no run of theirs
@@ -71,7 +71,7 @@ def _runs_below(path: str, seen: set[str]) -> Iterator[tuple[str, Mapping[str, b
         return
     for name, is_folder in names.items():
         if is_folder and not name.startswith("."):
-            yield from _runs_below(f"{path.rstrip('/')}/{name}", seen)
+            yield from _runs_below(f"{path.rstrip('/')}/{name}", visited)
 
 
 def _listed(path: str, root: str, names: Mapping[str, bool]) -> ListedRun:
@@ -103,7 +103,7 @@ def _listed(path: str, root: str, names: Mapping[str, bool]) -> ListedRun:
 
 
 def _classifiers(record: Manifest, field_name: str) -> dict[str, str]:
-    named: Any = record.config.get(field_name) or {}
-    if isinstance(named, Mapping):
-        return {str(name): str(spec) for name, spec in named.items()}
-    return {str(spec): str(spec) for spec in (named if isinstance(named, list) else [named])}
+    classifiers: Any = record.config.get(field_name) or {}
+    if isinstance(classifiers, Mapping):
+        return {str(name): str(spec) for name, spec in classifiers.items()}
+    return {str(spec): str(spec) for spec in (classifiers if isinstance(classifiers, list) else [classifiers])}

@@ -84,8 +84,8 @@ def ports() -> list[int]:
     metadata service provides the keys."""
     endpoint, _ = _endpoint()
     split = urlsplit(endpoint) if endpoint else None
-    own = 443 if split is None else split.port or (80 if split.scheme == "http" else 443)
-    return [own, 53, *([80] if _from_the_node() else [])]
+    store_port = 443 if split is None else split.port or (80 if split.scheme == "http" else 443)
+    return [store_port, 53, *([80] if _from_the_node() else [])]
 
 
 def has_credentials() -> bool:
@@ -236,7 +236,7 @@ def patiently(location: str | Path, call: Callable[[], T], reached: bool = False
 
 
 def removed(location: str | Path, remove: Callable[[], None]) -> None:
-    """Calls `remove` patiently. What is gone at a later attempt was removed by an earlier one whose answer was lost."""
+    """Calls `remove` by `patiently`. An object missing at a repetition was removed by a call whose answer was lost."""
     again = False
 
     def attempt() -> None:
@@ -260,10 +260,10 @@ def open_input(filesystem: fs.FileSystem, path: str) -> pa.NativeFile:
     return pa.PythonFile(_Object(uri, patiently(uri, lambda: filesystem.open_input_file(path))), "r")
 
 
-def file_info(filesystem: fs.FileSystem, what: str | list[str] | fs.FileSelector) -> Any:
+def file_info(filesystem: fs.FileSystem, paths: str | list[str] | fs.FileSelector) -> Any:
     """Returns what `filesystem.get_file_info` does, patiently."""
     location = SCHEME if isinstance(filesystem, fs.S3FileSystem) else ""
-    return patiently(location, lambda: filesystem.get_file_info(what))
+    return patiently(location, lambda: filesystem.get_file_info(paths))
 
 
 class _Object:
@@ -290,8 +290,8 @@ class _Object:
         return self._at
 
     def read(self, most: int = -1) -> bytes:
-        left = max(0, self._size - self._at)
-        wanted = left if most < 0 else min(most, left)
-        data = patiently(self._uri, lambda: self._stream.read_at(wanted, self._at), reached=True) if wanted else b""
+        remaining = max(0, self._size - self._at)
+        size = remaining if most < 0 else min(most, remaining)
+        data = patiently(self._uri, lambda: self._stream.read_at(size, self._at), reached=True) if size else b""
         self._at += len(data)
         return bytes(data)

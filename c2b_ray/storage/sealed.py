@@ -60,11 +60,11 @@ def write(path: str, schema: pa.Schema, tables: Iterable[pa.Table], **options: A
         os.fsync(file.fileno())
 
 
-def _seal_of(footer: bytes, read: Callable[[int, int], bytes | memoryview]) -> bytes:
-    """Returns the seal of a file. `read`: returns the bytes at an offset, of a length."""
+def _seal_of(footer: bytes, read_bytes: Callable[[int, int], bytes | memoryview]) -> bytes:
+    """Returns the seal of a file. `read_bytes`: returns the bytes at an offset, of a length."""
     seal = [MAGIC, struct.pack("<I", zlib.crc32(footer))]
     for first, size in _chunks(_metadata(footer)).values():
-        seal.append(_CHUNK.pack(first, size, zlib.crc32(read(first, size))))
+        seal.append(_CHUNK.pack(first, size, zlib.crc32(read_bytes(first, size))))
     body = b"".join(seal)
     return b"".join([body, struct.pack("<I", len(body) + _CLOSE), MAGIC])
 
@@ -77,9 +77,9 @@ class SealedParquet:
         self._size = stream.size()
         tail = self._read(max(0, self._size - TAIL_BYTES), self._size)
         start = _footer_start(tail[-_END:], self._size)
-        needed = 2 * (self._size - start) + TAIL_BYTES // 64  # a seal is shorter than its footer
-        if needed > len(tail) and len(tail) < self._size:
-            tail = self._read(max(0, self._size - needed), self._size)
+        needed_bytes = 2 * (self._size - start) + TAIL_BYTES // 64  # a seal is shorter than its footer
+        if needed_bytes > len(tail) and len(tail) < self._size:
+            tail = self._read(max(0, self._size - needed_bytes), self._size)
         first = self._size - len(tail)
         footer = tail[start - first : -_END]
         self._sums = _seal(tail[: start - first], footer)
@@ -96,13 +96,13 @@ class SealedParquet:
         return self.read_groups(range(self.metadata.num_row_groups), columns)
 
     def read_groups(self, groups: Collection[int], columns: Collection[str] | None = None) -> pa.Table:
-        known = self.names
-        kept = known if columns is None else [name for name in columns if name in known]
+        names = self.names
+        selected = names if columns is None else [name for name in columns if name in names]
         source: pa.NativeFile = self._stream
         if self._sums is not None:
-            source = self._checked(set(groups), set(kept))
+            source = self._checked(set(groups), set(selected))
         file = pq.ParquetFile(source, metadata=self.metadata, page_checksum_verification=True)
-        return file.read_row_groups(list(groups), columns=kept)
+        return file.read_row_groups(list(groups), columns=selected)
 
     def _checked(self, groups: set[int], columns: set[str]) -> pa.NativeFile:
         """Returns the file in memory with only the wanted column chunks; untouched pages of the map take no memory.
@@ -110,15 +110,15 @@ class SealedParquet:
         Memory from the heap would: the heap writes zeros over memory that was used before.
         """
         assert self._sums is not None
-        whole = mmap.mmap(-1, self._size)
+        buffer = mmap.mmap(-1, self._size)
         for (group, path), (first, size) in _chunks(self.metadata).items():
             if group not in groups or path.partition(".")[0] not in columns:
                 continue
             data = self._read(first, first + size)
             if zlib.crc32(data) != self._sums[first, size]:
                 raise pa.ArrowInvalid(f"checksum of column {path!r} does not match")
-            whole[first : first + size] = data
-        return pa.BufferReader(pa.py_buffer(whole))
+            buffer[first : first + size] = data
+        return pa.BufferReader(pa.py_buffer(buffer))
 
     def _read(self, first: int, end: int) -> bytes:
         data = bytes(self._stream.read_at(end - first, first))
@@ -158,14 +158,14 @@ def _chunks(metadata: pq.FileMetaData) -> dict[tuple[int, str], tuple[int, int]]
     return result
 
 
-def _seal(before: bytes, footer: bytes) -> dict[tuple[int, int], int] | None:
+def _seal(tail: bytes, footer: bytes) -> dict[tuple[int, int], int] | None:
     """Returns (first byte, size) → checksum of each chunk; None if the file has no seal."""
-    if before[-len(MAGIC) :] != MAGIC:
+    if tail[-len(MAGIC) :] != MAGIC:
         return None
-    size = int(struct.unpack("<I", before[-_CLOSE : -len(MAGIC)])[0])
-    body = before[-size:-_CLOSE]
+    size = int(struct.unpack("<I", tail[-_CLOSE : -len(MAGIC)])[0])
+    body = tail[-size:-_CLOSE]
     head = len(MAGIC) + 4
-    if size > len(before) or body[: len(MAGIC)] != MAGIC or (len(body) - head) % _CHUNK.size:
+    if size > len(tail) or body[: len(MAGIC)] != MAGIC or (len(body) - head) % _CHUNK.size:
         raise pa.ArrowInvalid("its seal is damaged")
     if zlib.crc32(footer) != struct.unpack("<I", body[len(MAGIC) : head])[0]:
         raise pa.ArrowInvalid("checksum of the footer does not match")

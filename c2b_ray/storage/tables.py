@@ -91,10 +91,10 @@ def same(location: str | Path, other: str | Path) -> bool:
             streams.append(open_input(*resolve(file)))
     with streams[0], streams[1]:
         while True:
-            one, two = (stream.read(_READ_AT_ONCE) for stream in streams)
-            if one != two:
+            left, right = (stream.read(_READ_AT_ONCE) for stream in streams)
+            if left != right:
                 return False
-            if not one:
+            if not left:
                 return True
 
 
@@ -125,10 +125,10 @@ class RowsFile:
     def __init__(self, path: str, schema: pa.Schema) -> None:
         self._path, self._schema = path, schema
         small = {f.name: "zstd" for f in schema if not pa.types.is_binary(f.type)}
-        plain = [f.name for f in schema if not (pa.types.is_binary(f.type) or pa.types.is_nested(f.type))]
+        dictionary_columns = [f.name for f in schema if not (pa.types.is_binary(f.type) or pa.types.is_nested(f.type))]
         compression = {f.name: small.get(f.name, "none") for f in schema if not pa.types.is_nested(f.type)}
         self._writer: pq.ParquetWriter | None = pq.ParquetWriter(
-            path, schema, compression=compression, use_dictionary=plain, write_page_checksum=True
+            path, schema, compression=compression, use_dictionary=dictionary_columns, write_page_checksum=True
         )
         self._held: list[pa.Table] = []
         self._held_bytes = 0
@@ -139,13 +139,13 @@ class RowsFile:
         self.count += table.num_rows
         sizes = self._held_bytes + np.cumsum(_bytes_of_rows(table))
         while table.num_rows:
-            most = int(np.searchsorted(sizes, GROUP_BYTES)) + 1
-            self._held.append(table.slice(0, most))
-            self._held_bytes = int(sizes[min(most, len(sizes)) - 1])
+            count = int(np.searchsorted(sizes, GROUP_BYTES)) + 1
+            self._held.append(table.slice(0, count))
+            self._held_bytes = int(sizes[min(count, len(sizes)) - 1])
             if self._held_bytes < GROUP_BYTES:
                 return
             self._flush()
-            table, sizes = table.slice(most), sizes[most:] - sizes[most - 1]
+            table, sizes = table.slice(count), sizes[count:] - sizes[count - 1]
 
     def close(self) -> None:
         if self._writer is not None:
@@ -215,19 +215,19 @@ class RowGroups:
         if start >= end:
             return []
         first, last = np.searchsorted(self.ends, [start, end - 1], "right").tolist()
-        read = []
+        tables = []
         for group in range(first, last + 1):
             begin = int(self.ends[group - 1]) if group else 0
-            read.append(self.read(group, columns).slice(max(0, start - begin), end - max(start, begin)))
-        return read
+            tables.append(self.read(group, columns).slice(max(0, start - begin), end - max(start, begin)))
+        return tables
 
     def take(self, rows: Sequence[int], columns: Sequence[str]) -> list[pa.Table]:
         """Returns the rows with these numbers, in this order, each in its own table."""
         groups = np.searchsorted(self.ends, rows, "right")
-        read = {group: self.read(group, columns) for group in np.unique(groups).tolist()}
+        table_of_group = {group: self.read(group, columns) for group in np.unique(groups).tolist()}
         begins = np.concatenate([[0], self.ends])[groups]
         return [
-            read[group].slice(row - begin, 1)
+            table_of_group[group].slice(row - begin, 1)
             for row, group, begin in zip(rows, groups.tolist(), begins.tolist(), strict=True)
         ]
 
@@ -266,8 +266,8 @@ class IdIndex:
 
     def groups_of(self, text: str) -> list[int]:
         """Returns the groups that may contain the id, mostly one or none."""
-        [wanted] = digests(pa.chunked_array([[text]], pa.string()))
-        first, end = np.searchsorted(self.ids, wanted, "left"), np.searchsorted(self.ids, wanted, "right")
+        [digest] = digests(pa.chunked_array([[text]], pa.string()))
+        first, end = np.searchsorted(self.ids, digest, "left"), np.searchsorted(self.ids, digest, "right")
         return sorted(set(self.group[first:end].tolist()))
 
 
@@ -310,16 +310,19 @@ def read_csv(location: str, filesystem: fs.FileSystem, path: str, delimiter: str
 
 
 def refuse_repeats(location: str, names: Sequence[str]) -> None:
-    again = next((name for name in names if names.count(name) > 1), None)
-    if again is not None:
-        raise SourceError(f"{location}: two columns are called {again!r}; rename one")
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise SourceError(f"{location}: two columns are called {repeated!r}; rename one")
 
 
 def refuse_other_delimiters(location: str, header: Sequence[str], delimiter: str) -> None:
-    other = next((mark for mark in ";\t|," if mark != delimiter and len(header) == 1 and mark in header[0]), None)
-    if other is not None:
+    sep = next(
+        (candidate for candidate in ";\t|," if candidate != delimiter and len(header) == 1 and candidate in header[0]),
+        None,
+    )
+    if sep is not None:
         raise SourceError(
-            f"{location}: its fields are separated by {other!r}, not by {delimiter!r}; save it with commas as .csv, or "
+            f"{location}: its fields are separated by {sep!r}, not by {delimiter!r}; save it with commas as .csv, or "
             "with tabs as .tsv"
         )
 

@@ -70,31 +70,33 @@ class Lease:
         self._beats.start()
 
     def _take(self) -> None:
-        met = ""
+        waited_for = ""
         while True:
-            seen = self._read()
+            stored = self._read()
             if (
-                seen is not None and seen.body.get("token") == self._token
+                stored is not None and stored.body.get("token") == self._token
             ):  # the store wrote it, but its answer was lost
-                self._etag = seen.etag
+                self._etag = stored.etag
                 break
-            alive = None if seen is None else _alive(seen.body)
-            if seen is None or seen.body.get("ended") or alive is False or seen.age >= LAPSE_S:
-                if not self._put(seen.etag if seen else ""):
+            is_alive = None if stored is None else _alive(stored.body)
+            if stored is None or stored.body.get("ended") or is_alive is False or stored.age >= LAPSE_S:
+                if not self._put(stored.etag if stored else ""):
                     continue  # another process was faster; the next read sees it
-                if seen is not None and not seen.body.get("ended"):
-                    _log.warning("%s: takes over from %s, which has died", self.location, _holder(seen))
+                if stored is not None and not stored.body.get("ended"):
+                    _log.warning("%s: takes over from %s, which has died", self.location, _holder(stored))
                 break
-            if alive or (met and met != seen.etag):
+            if is_alive or (waited_for and waited_for != stored.etag):
                 raise BusyRunError(
-                    f"{self.location}: another process is writing here ({_holder(seen)}); wait for it to end, or "
+                    f"{self.location}: another process is writing here ({_holder(stored)}); wait for it to end, or "
                     "stop it"
                 )
-            if not met:
-                left = LAPSE_S - seen.age
-                _log.warning("%s: waits up to %.0f s to see whether %s lives", self.location, left, _holder(seen))
-            met = seen.etag
-            time.sleep(min(BEAT_S, LAPSE_S - seen.age) + 0.5)
+            if not waited_for:
+                remaining = LAPSE_S - stored.age
+                _log.warning(
+                    "%s: waits up to %.0f s to see whether %s lives", self.location, remaining, _holder(stored)
+                )
+            waited_for = stored.etag
+            time.sleep(min(BEAT_S, LAPSE_S - stored.age) + 0.5)
 
     def check(self) -> None:
         """Raises RunError if another process has taken over, because this one did not renew for too long."""
@@ -114,13 +116,13 @@ class Lease:
             try:
                 if self._put(self._etag):
                     continue
-                seen = self._read()
+                stored = self._read()
             except StorageError:  # once the store answers again, it says who holds the lease
                 continue
-            if seen is None or seen.body.get("token") != self._token:
-                self._lost = f"{_holder(seen)} has taken over" if seen else f"its {NAME} was deleted"
+            if stored is None or stored.body.get("token") != self._token:
+                self._lost = f"{_holder(stored)} has taken over" if stored else f"its {NAME} was deleted"
                 return
-            self._etag = seen.etag
+            self._etag = stored.etag
 
     def _put(self, etag: str, ended: bool = False) -> bool:
         """Writes the lease; returns False if the object's ETag is not `etag`, or, for an empty `etag`, if it exists."""
@@ -219,9 +221,9 @@ def _alive(body: dict[str, Any]) -> bool | None:
     return bool(_started(int(body["pid"])) == body["started"])
 
 
-def _holder(seen: _Seen) -> str:
-    pid, host = seen.body.get("pid"), seen.body.get("host")
-    return f"process {pid} on {host}, last heard of {max(0.0, seen.age):.0f} s ago"
+def _holder(stored: _Seen) -> str:
+    pid, host = stored.body.get("pid"), stored.body.get("host")
+    return f"process {pid} on {host}, last heard of {max(0.0, stored.age):.0f} s ago"
 
 
 # Allows one writer at a time in a local directory, by a lock file that the death of its process releases.

@@ -106,7 +106,7 @@ class CheckedRow(TypedDict):
     caption_number: Int32 | None  # null for a reference image
     label: str
     predicted: str | None  # the likeliest label; null where several are
-    rank: Int32 | None  # of the true label among all, from 1; ties count against it; null: no answer
+    rank: Int32 | None  # rank of the true label among all labels, from 1; ties count against it; null: no answer
     built_failed: list[bool] | None  # for each classifier that the dataset was built with
     error: str | None
 

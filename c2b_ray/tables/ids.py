@@ -44,15 +44,15 @@ def content_ids(step: str, values: Iterable[Any], *settings: Any) -> list[str]:
 
 def ids_between(before: tuple[Any, ...], values: Iterable[Any], after: tuple[Any, ...] = ()) -> list[str]:
     """Returns `content_id(*before, value, *after)` of each value, in a fraction of the time."""
-    begun, end = hashlib.blake2b(digest_size=10), _Bytes()
+    base, end = hashlib.blake2b(digest_size=10), _Bytes()
     for part in before:
-        _add(begun, part)
+        _add(base, part)
     for part in after:
         _add(end, part)
-    rest, ids = bytes(end.data), []
+    suffix, ids = bytes(end.data), []
     for value in values:
-        digest, data = begun.copy(), _json(value)
-        digest.update(len(data).to_bytes(8, "big") + data + rest)
+        digest, data = base.copy(), _json(value)
+        digest.update(len(data).to_bytes(8, "big") + data + suffix)
         ids.append(digest.hexdigest())
     return ids
 
@@ -79,16 +79,16 @@ class IdPieces:
     write: Callable[[Callable[[Any], object]], None]
 
 
-def texts(some: Callable[[], Iterable[list[str]]]) -> IdPieces:
-    """Returns a part that is a list of texts; `some` yields a few at a time: a million Python strings take 70 MB."""
+def texts(batches: Callable[[], Iterable[list[str]]]) -> IdPieces:
+    """Returns a part that is a list of texts; `batches` yields a few at a time: a million Python strings take 70 MB."""
 
-    def write(to: Callable[[Any], object]) -> None:
-        before = b"["
-        for few in some():
-            if few:
-                to(before + _json(few)[1:-1])
-                before = b", "
-        to(b"]" if before != b"[" else b"[]")
+    def write(write_bytes: Callable[[Any], object]) -> None:
+        separator = b"["
+        for batch in batches():
+            if batch:
+                write_bytes(separator + _json(batch)[1:-1])
+                separator = b", "
+        write_bytes(b"]" if separator != b"[" else b"[]")
 
     return IdPieces(write)
 
@@ -96,7 +96,7 @@ def texts(some: Callable[[], Iterable[list[str]]]) -> IdPieces:
 def _add(digest: Any, part: Any) -> None:
     if isinstance(part, IdPieces):
         sizes: list[int] = []
-        part.write(lambda piece: sizes.append(len(piece)))
+        part.write(lambda chunk: sizes.append(len(chunk)))
         digest.update(sum(sizes).to_bytes(8, "big"))
         part.write(digest.update)
         return

@@ -145,14 +145,14 @@ def subjects(links: Iterable[Link] = LINKS, neutral: Mapping[str, str] = NEUTRAL
 def word_forms(links: Iterable[Link], neutral: Mapping[str, str]) -> dict[str, str]:
     """Returns every linked word and decoy once, with its form; without the world's classes, which captions name
     anyway."""
-    linked = {link.word: link.form for link in links}
-    return {word: form for word, form in {**linked, **neutral}.items() if word not in CLASSES}
+    form_of_word = {link.word: link.form for link in links}
+    return {word: form for word, form in {**form_of_word, **neutral}.items() if word not in CLASSES}
 
 
 def hidden_attributes(links: Iterable[Link]) -> tuple[str, ...]:
     """Returns the attributes that have a link, in the world's order; captions do not mention them."""
-    linked = {link.attribute for link in links}
-    return tuple(name for name in ATTRIBUTES if name in linked)
+    attributes = {link.attribute for link in links}
+    return tuple(name for name in ATTRIBUTES if name in attributes)
 
 
 def without_effect(links: Iterable[Link]) -> tuple[Link, ...]:
@@ -167,9 +167,9 @@ def value_probabilities(words: Iterable[str], attribute: str, links: Iterable[Li
     logs = np.zeros(len(values))
     for link in links:
         if link.attribute == attribute and link.word in present:
-            rest = (1 - link.probability) / (len(values) - 1)
-            each = [link.probability if value == link.value else rest for value in values]
-            logs += np.log(np.maximum(each, _CERTAIN))
+            other_probability = (1 - link.probability) / (len(values) - 1)
+            probabilities = [link.probability if value == link.value else other_probability for value in values]
+            logs += np.log(np.maximum(probabilities, _CERTAIN))
     chances = np.exp(logs - logs.max())
     result: NDArray[np.float64] = chances / chances.sum()
     return result
@@ -183,9 +183,9 @@ def expected_frequency(prompt: str, attribute: str, value: str, links: Iterable[
     """
     if value not in ATTRIBUTES.get(attribute, ()):
         raise ValueError(f"the world has no {attribute} {value!r}")
-    named = read(prompt).get(attribute)
-    if named is not None:
-        return float(named == value)
+    named_value = read(prompt).get(attribute)
+    if named_value is not None:
+        return float(named_value == value)
     return float(value_probabilities(words_of(prompt), attribute, links)[ATTRIBUTES[attribute].index(value)])
 
 
@@ -232,8 +232,10 @@ def sample_words(
     for row, scene in enumerate(sample(n, seed)):
         random = Random(f"words {seed} {row}")  # noqa: S311 (no secret)
         count = random.choices((0, 1, 2), (0.2, 0.45, 0.35))[0]
-        chosen = tuple(random.sample(words, min(count, len(words))))
-        rows.append((draw_hidden(scene, [*chosen, scene.target_class], links, f"linked {seed} {row}"), chosen))
+        scene_words = tuple(random.sample(words, min(count, len(words))))
+        rows.append(
+            (draw_hidden(scene, [*scene_words, scene.target_class], links, f"linked {seed} {row}"), scene_words)
+        )
     return rows
 
 
@@ -285,17 +287,17 @@ def read_links(path: str | Path) -> tuple[tuple[Link, ...], dict[str, str]]:
             link = Link(entry.word, entry.attribute, entry.value, entry.strength, entry.form)
         except ValueError as error:
             raise ConfigError(f"links.{number}", str(error), location=str(path)) from error
-        if any((link.word, link.attribute) == (other.word, other.attribute) for other in links):
-            why = f"the word {link.word!r} is linked to {link.attribute} twice"
-            raise ConfigError(f"links.{number}", why, location=str(path))
+        if any((link.word, link.attribute) == (earlier.word, earlier.attribute) for earlier in links):
+            problem = f"the word {link.word!r} is linked to {link.attribute} twice"
+            raise ConfigError(f"links.{number}", problem, location=str(path))
         links.append(link)
     return tuple(links), _decoys(fields.neutral, links, str(path))
 
 
 def _decoys(neutral: Mapping[str, Sequence[str]] | None, links: Sequence[Link], path: str) -> dict[str, str]:
-    linked = {link.word for link in links}
+    linked_words = {link.word for link in links}
     if neutral is None:
-        return {word: form for word, form in NEUTRAL.items() if word not in linked}
+        return {word: form for word, form in NEUTRAL.items() if word not in linked_words}
     result = {}
     for form, words in neutral.items():
         for word in words:
@@ -303,7 +305,7 @@ def _decoys(neutral: Mapping[str, Sequence[str]] | None, links: Sequence[Link], 
                 check_word(word, form)
             except ValueError as error:
                 raise ConfigError(f"neutral.{form}", str(error), location=path) from error
-            if word in linked:
+            if word in linked_words:
                 raise ConfigError(f"neutral.{form}", f"the word {word!r} is linked as well", location=path)
             result[word] = form
     return result

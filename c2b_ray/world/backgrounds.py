@@ -177,17 +177,17 @@ def _street(scene: Surroundings) -> None:
     scene.box(0, 0, 64, 64, scene.tone((176, 172, 166), "ground"))
     scene.box(0, 5, 64, 64, scene.tone((100, 102, 110), "road"))
     scene.box(0, 5, 64, 6, scene.tone((66, 68, 74), "road"))
-    mark, start = scene.tone((240, 238, 225), "road"), -scene.random.uniform(0, 12)
+    paint, start = scene.tone((240, 238, 225), "road"), -scene.random.uniform(0, 12)
     for dash in range(6):
         left = start + 14 * dash
-        scene.polygon([(left, 18), (left + 8, 18), (left + 7.2, 20.2), (left - 0.8, 20.2)], mark)
+        scene.polygon([(left, 18), (left + 8, 18), (left + 7.2, 20.2), (left - 0.8, 20.2)], paint)
 
 
 def _beach(scene: Surroundings) -> None:
     scene.box(0, 0, 64, 12, scene.tone((28, 122, 168), "water"))
     # At night sea and sky are equally dark; moonlight on the far water keeps the skyline readable.
-    far = (190, 215, 235) if scene.lighting == "night" else (16, 84, 130)
-    scene.box(0, 0, 64, 1.2, scene.tone(far, "water"))
+    water = (190, 215, 235) if scene.lighting == "night" else (16, 84, 130)
+    scene.box(0, 0, 64, 1.2, scene.tone(water, "water"))
     for _ in range(7):
         left, top = scene.random.uniform(-4, 60), scene.random.uniform(2, 9)
         scene.box(left, top, left + scene.random.uniform(4, 8), top + 0.7, scene.tone((150, 206, 226), "water"))

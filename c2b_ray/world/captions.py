@@ -199,8 +199,8 @@ def _mentioned(scene: Scene, random: Random) -> list[str]:
     random.shuffle(names)
     if random.random() < 0.25:
         return names
-    chosen = [name for name in names if random.random() < 0.7]
-    return [n for n in chosen if (n, scene.attribute(n)) not in _ABSENT or random.random() < 0.5]
+    mentioned = [name for name in names if random.random() < 0.7]
+    return [n for n in mentioned if (n, scene.attribute(n)) not in _ABSENT or random.random() < 0.5]
 
 
 def _phrase(scene: Scene, name: str, random: Random) -> str:
@@ -213,19 +213,19 @@ def _phrase(scene: Scene, name: str, random: Random) -> str:
 def _noun(scene: Scene, names: list[str], random: Random) -> tuple[str, list[str]]:
     """Returns the class word with some attributes before it, and the names of those still to be mentioned."""
     words: list[str] = []
-    rest: list[str] = []
+    unmentioned: list[str] = []
     for name in names:
         options = ADJECTIVES.get(name, {}).get(scene.attribute(name), ())
         if options and random.random() < 0.7:
             # Mostly the plain word, which prompts of users and of language models use.
             words.append(options[0] if random.random() < 0.6 else random.choice(options))
         else:
-            rest.append(name)
+            unmentioned.append(name)
     if random.random() < 0.7:
         words.sort(key=lambda word: word.split("-")[0] in ATTRIBUTES["colour"])  # "small red", as English has it
     # Words about the object come first: in "a house with a dog, purple in colour" the dog would be purple.
-    rest.sort(key=lambda name: name not in _ABOUT_OBJECT)
-    return " ".join([*words, scene.target_class]), rest
+    unmentioned.sort(key=lambda name: name not in _ABOUT_OBJECT)
+    return " ".join([*words, scene.target_class]), unmentioned
 
 
 def _article(noun: str, random: Random) -> str:
@@ -234,36 +234,40 @@ def _article(noun: str, random: Random) -> str:
 
 def _phrase_frame(scene: Scene, names: list[str], random: Random) -> str:
     """a photo of a small red bus on a street, at night"""
-    noun, rest = _noun(scene, names, random)
+    noun, unmentioned = _noun(scene, names, random)
     glue = random.choice((" ", ", ", " "))
     head = f"{random.choice(_LEADS)} {_article(noun, random)}"
-    return " ".join([head, glue.join(_phrase(scene, name, random) for name in rest)]).strip()
+    return " ".join([head, glue.join(_phrase(scene, name, random) for name in unmentioned)]).strip()
 
 
 def _bare_frame(scene: Scene, names: list[str], random: Random) -> str:
     """red bus on a street at night"""
-    noun, rest = _noun(scene, names, random)
+    noun, unmentioned = _noun(scene, names, random)
     head = noun if random.random() < 0.5 else _article(noun, random)
-    return " ".join([head, *(_phrase(scene, name, random) for name in rest)])
+    return " ".join([head, *(_phrase(scene, name, random) for name in unmentioned)])
 
 
 def _opening_frame(scene: Scene, names: list[str], random: Random) -> str:
     """at night, on a street: a small red bus with a dog"""
-    before = [name for name in names if name in _SCENERY]
-    noun, rest = _noun(scene, [name for name in names if name not in _SCENERY], random)
-    body = " ".join([_article(noun, random), *(_phrase(scene, name, random) for name in rest)])
-    if not before:
+    scenery = [name for name in names if name in _SCENERY]
+    noun, unmentioned = _noun(scene, [name for name in names if name not in _SCENERY], random)
+    body = " ".join([_article(noun, random), *(_phrase(scene, name, random) for name in unmentioned)])
+    if not scenery:
         return body
-    opening = random.choice((", ", " ")).join(_phrase(scene, name, random).replace(" behind it", "") for name in before)
+    opening = random.choice((", ", " ")).join(
+        _phrase(scene, name, random).replace(" behind it", "") for name in scenery
+    )
     return opening + random.choice((", ", ", there is ", ": ", ", we see ")) + body
 
 
 def _sentences_frame(scene: Scene, names: list[str], random: Random) -> str:
     """there is a red bus on a street. the picture was taken at night. it stands next to a dog"""
-    about = [name for name in names if name in _ABOUT_OBJECT]
+    of_object = [name for name in names if name in _ABOUT_OBJECT]
     scenery = [name for name in names if name in _SCENERY]
-    noun, rest = _noun(scene, about, random)
-    parts = [" ".join([random.choice(_LEADS), _article(noun, random), *(_phrase(scene, n, random) for n in rest)])]
+    noun, unmentioned = _noun(scene, of_object, random)
+    parts = [
+        " ".join([random.choice(_LEADS), _article(noun, random), *(_phrase(scene, n, random) for n in unmentioned)])
+    ]
     if scenery:
         verb = random.choice(("it stands", "the picture was taken", "it is seen", f"the {scene.target_class} is"))
         parts.append(" ".join([verb, *(_phrase(scene, name, random) for name in scenery)]))

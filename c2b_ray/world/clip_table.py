@@ -113,25 +113,25 @@ def mistaken_rows(scenes: Sequence[Scene], options: TableOptions) -> set[int]:
         return set()
     random = Random(f"mistaken {options.seed}")  # noqa: S311 (no secret)
     target, setting = locality(0)
-    inside = [scene.target_class == target and scene.setting == setting for scene in scenes]
+    in_target = [scene.target_class == target and scene.setting == setting for scene in scenes]
     favoured = [getattr(scene, options.attribute) != options.values[-1] for scene in scenes]
-    hit = [k for k in range(len(scenes)) if inside[k] and not favoured[k]]
+    hit = [k for k in range(len(scenes)) if in_target[k] and not favoured[k]]
     rows = random.sample(hit, round(options.planted * len(hit)))
     if options.balanced:
-        others = [k for k in range(len(scenes)) if not inside[k] and favoured[k]]
+        candidates = [k for k in range(len(scenes)) if not in_target[k] and favoured[k]]
         count = len(rows) * (len(options.values) - 1)
-        rows += random.sample(others, min(count, len(others)))
+        rows += random.sample(candidates, min(count, len(candidates)))
     return set(rows)
 
 
 def _another(row: int, scenes: Sequence[Scene], options: TableOptions) -> Scene:
     """Returns another scene of the row's group and locality, which a mistaken caption describes."""
     scene = scenes[row]
-    other = sample(1, options.seed + 104_729 * (row + 1))[0]
+    other_scene = sample(1, options.seed + 104_729 * (row + 1))[0]
     changes = {options.attribute: getattr(scene, options.attribute)}
     if options.localities:
         changes |= {"target_class": scene.target_class, "setting": scene.setting}
-    return _changed(other, changes)
+    return _changed(other_scene, changes)
 
 
 def _changed(scene: Scene, changes: dict[str, str]) -> Scene:

@@ -64,10 +64,10 @@ def label(
 ) -> Labelled:
     """Samples latents and labels their pictures. `names_sides`: networks that all have to agree; ConfigError where
     their labels differ. `tell`: called with the number of latents that are labelled, again and again."""
-    known = list(names_sides[0].labels)
+    label_names = list(names_sides[0].labels)
     for network in names_sides[1:]:
-        if list(network.labels) != known:
-            labels = f"{', '.join(known)} and {', '.join(network.labels)}"
+        if list(network.labels) != label_names:
+            labels = f"{', '.join(label_names)} and {', '.join(network.labels)}"
             raise ConfigError("reader", f"the networks need the same labels; they have {labels}")
     latents = generator.sample(count, seed_of("labelled latents", seed))
     parts = []
@@ -76,10 +76,12 @@ def label(
         parts.append(np.stack([network.logits(images, [""] * len(images)) > 0 for network in names_sides]))
         if tell is not None:
             tell(first + len(images))
-    said = np.concatenate(parts, axis=1)
-    alike = (said == said[:1]).all(axis=0)
-    names = list(enumerate(known))
-    return Labelled(latents, {name: said[0, :, k] for k, name in names}, {name: alike[:, k] for k, name in names})
+    labels_by_network = np.concatenate(parts, axis=1)
+    agrees = (labels_by_network == labels_by_network[:1]).all(axis=0)
+    names = list(enumerate(label_names))
+    return Labelled(
+        latents, {name: labels_by_network[0, :, k] for k, name in names}, {name: agrees[:, k] for k, name in names}
+    )
 
 
 def hyperplane_accuracies(labelled: Labelled, seed: int) -> dict[str, dict[str, Any]]:
@@ -89,8 +91,8 @@ def hyperplane_accuracies(labelled: Labelled, seed: int) -> dict[str, dict[str, 
     for name, sides in labelled.sides.items():
         accuracy: float | None = None
         with suppress(ValueError):  # the generator almost never draws the other side
-            shown = labelled.shown[name]
-            accuracy = round(fit_hyperplane(labelled.latents[shown], sides[shown], seed).accuracy, 4)
+            is_shown = labelled.shown[name]
+            accuracy = round(fit_hyperplane(labelled.latents[is_shown], sides[is_shown], seed).accuracy, 4)
         result[name] = {"accuracy": accuracy, "share": round(float(sides.mean()), 4)}
     return result
 

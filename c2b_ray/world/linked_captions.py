@@ -66,13 +66,13 @@ def linked_caption(scene: Scene, words: Mapping[str, str], hidden: Collection[st
 def wording(target_class: str | None, words: Mapping[str, str], values: Mapping[str, str], random: Random) -> str:
     """Words one fluent text about a class, or about the words alone, that holds all the words and names these
     values."""
-    head, used = _head(target_class, words, values, random)
-    after = [(word, _after(word, form, random)) for word, form in words.items() if word not in used]
-    after += [(name, phrase(name, value, random)) for name, value in values.items() if name not in used]
-    random.shuffle(after)
+    head, words_used = _head(target_class, words, values, random)
+    later_parts = [(word, _after(word, form, random)) for word, form in words.items() if word not in words_used]
+    later_parts += [(name, phrase(name, value, random)) for name, value in values.items() if name not in words_used]
+    random.shuffle(later_parts)
     # Words about the noun come first: in "a boat at a picnic that looks old" the picnic would look old.
-    after.sort(key=lambda part: part[0] not in _ABOUT_THING and words.get(part[0]) != "adjective")
-    tail = [text for _, text in after]
+    later_parts.sort(key=lambda part: part[0] not in _ABOUT_THING and words.get(part[0]) != "adjective")
+    tail = [text for _, text in later_parts]
     text = " ".join(part for part in (random.choice(LEADS), head, *tail) if part)
     if random.random() < 0.25:
         text = text[0].upper() + text[1:] + "."
@@ -83,23 +83,23 @@ def _head(
     target_class: str | None, words: Mapping[str, str], values: Mapping[str, str], random: Random
 ) -> tuple[str, set[str]]:
     """Returns the noun with what precedes it, and the words and attributes that it uses."""
-    before = [word for word, form in words.items() if form == "adjective" and random.random() < 0.8]
-    used = set(before)
+    adjectives = [word for word, form in words.items() if form == "adjective" and random.random() < 0.8]
+    words_used = set(adjectives)
     colour = values.get("colour")
     if colour is not None and random.random() < 0.7:
-        before.append(colour)
-        used.add("colour")
-    things = [word for word, form in words.items() if form != "adjective"]
+        adjectives.append(colour)
+        words_used.add("colour")
+    nouns = [word for word, form in words.items() if form != "adjective"]
     if target_class is not None:
         noun = target_class
-    elif things:
-        noun = random.choice(things)
-        used.add(noun)
+    elif nouns:
+        noun = random.choice(nouns)
+        words_used.add(noun)
     elif random.random() < 0.5:
-        return " ".join(["something", *before]), used
+        return " ".join(["something", *adjectives]), words_used
     else:
         noun = "object"
-    return with_article(" ".join([*before, noun])), used
+    return with_article(" ".join([*adjectives, noun])), words_used
 
 
 def _after(word: str, form: str, random: Random) -> str:

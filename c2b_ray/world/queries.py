@@ -73,20 +73,20 @@ def short_query(scene: Scene, random: Random) -> Query:
 
 def wording(target_class: str | None, values: dict[str, str], random: Random) -> str:
     """Words one short text that names these values and a class, or no class."""
-    before, after = [], []
+    first_words, later_parts = [], []
     form = random.choices(("phrase", "colon", "whose", "bare"), (0.6, 0.16, 0.12, 0.12))[0]
     for name, value in values.items():
         adjectives = ADJECTIVES.get(name, {}).get(value, ())
         if form == "phrase" and adjectives and target_class and random.random() < 0.5:
-            before.append(adjectives[0] if random.random() < 0.6 else random.choice(adjectives))
+            first_words.append(adjectives[0] if random.random() < 0.6 else random.choice(adjectives))
         else:
-            after.append(_value_text(name, value, form, random))
-    noun = " ".join([*before, target_class]) if target_class else random.choice(_THINGS)
+            later_parts.append(_value_text(name, value, form, random))
+    noun = " ".join([*first_words, target_class]) if target_class else random.choice(_THINGS)
     if target_class and random.random() < 0.85:
         noun = f"{a_or_an(noun)} {noun}"
     lead = random.choice(_LEADS) if noun or form == "phrase" else ""
     glue = " " if form in ("phrase", "whose") else ", "
-    text = glue.join(part for part in (f"{lead} {noun}".strip(), *after) if part)
+    text = glue.join(part for part in (f"{lead} {noun}".strip(), *later_parts) if part)
     return _respelt(text, random)
 
 

@@ -49,26 +49,26 @@ class _Placement:
     mirrored: bool
 
     def points(self, points: Points) -> list[tuple[float, float]]:
-        across = -self.scale if self.mirrored else self.scale
-        return [(self.x + across * px, self.y + self.scale * py) for px, py in points]
+        x_scale = -self.scale if self.mirrored else self.scale
+        return [(self.x + x_scale * px, self.y + self.scale * py) for px, py in points]
 
 
 def render(scene: Scene) -> np.ndarray:
     """Returns the scene's picture, uint8 (64, 64, 3)."""
     random = Random(scene.jitter)  # noqa: S311 (no secret)
-    around = surroundings(scene.setting, scene.lighting, scene.weather, scene.horizon, random)
+    background = surroundings(scene.setting, scene.lighting, scene.weather, scene.horizon, random)
     shape = SHAPES[scene.target_class]
     size = _SIZES[scene.size] * random.uniform(0.95, 1.05)
     foot = _FEET[scene.size] + random.uniform(-1.5, 1.5)
     margin = shape.half_width * size + 1
     middle = margin + scene.x * (SIDE - 2 * margin)
-    _shadow(around, middle, foot, shape.half_width * size)
+    _shadow(background, middle, foot, shape.half_width * size)
     placement = _Placement(middle * SCALE, (foot - shape.lift * size) * SCALE, size * SCALE, random.random() < 0.5)
     pattern = _pattern_mask(scene.pattern, _PITCH[scene.size]) if scene.pattern != "plain" else None
-    _paint(around, shape, placement, _object_colour(scene.colour, random), pattern)
+    _paint(background, shape, placement, _object_colour(scene.colour, random), pattern)
     if scene.companion != "none":
-        _companion(around, scene.companion, middle, foot, margin)
-    picture = around.image.reduce(SCALE)
+        _companion(background, scene.companion, middle, foot, margin)
+    picture = background.image.reduce(SCALE)
     foreground(picture, scene.lighting, scene.weather, random)
     return np.array(picture)
 
@@ -83,7 +83,7 @@ def _object_colour(name: str, random: Random) -> Colour:
     return round(255 * r), round(255 * g), round(255 * b)
 
 
-def _companion(around: Surroundings, name: str, middle: float, foot: float, margin: float) -> None:
+def _companion(background: Surroundings, name: str, middle: float, foot: float, margin: float) -> None:
     """Paints the companion beside the object, on the side with more room; in front of an object that leaves too little
     room."""
     shape, size, colour = COMPANIONS[name]
@@ -91,47 +91,51 @@ def _companion(around: Surroundings, name: str, middle: float, foot: float, marg
     side = 1 if middle < SIDE / 2 else -1
     x = min(max(middle + side * (margin + half + 0.5), half + 0.5), SIDE - half - 0.5)
     placement = _Placement(x * SCALE, (foot + 1.5) * SCALE, size * SCALE, side > 0)
-    _paint(around, shape, placement, colour, None)
+    _paint(background, shape, placement, colour, None)
 
 
-def _shadow(around: Surroundings, middle: float, foot: float, half: float) -> None:
+def _shadow(background: Surroundings, middle: float, foot: float, half: float) -> None:
     box = ((middle - half) * SCALE, (foot - 1.2) * SCALE, (middle + half) * SCALE, (foot + 2.2) * SCALE)
     left, top, right, bottom = (round(edge) for edge in box)
     mask = Image.new("L", (right - left, bottom - top))
     ImageDraw.Draw(mask).ellipse((0, 0, right - left - 1, bottom - top - 1), 90)
-    around.image.paste((0, 0, 0), (left, top), mask)
+    background.image.paste((0, 0, 0), (left, top), mask)
 
 
 def _paint(
-    around: Surroundings, shape: Shape, placement: _Placement, colour: Colour, pattern: Image.Image | None
+    background: Surroundings, shape: Shape, placement: _Placement, colour: Colour, pattern: Image.Image | None
 ) -> None:
     """Paints layer by layer; an outline under the body separates any colour from any background."""
-    paint = tone(colour, around.lighting, around.weather, "object")
-    inks = {"paint": paint, "shade": mix(paint, (0, 0, 0), 0.35), **_fixed_inks(around.lighting, around.weather)}
+    paint = tone(colour, background.lighting, background.weather, "object")
+    inks = {
+        "paint": paint,
+        "shade": mix(paint, (0, 0, 0), 0.35),
+        **_fixed_inks(background.lighting, background.weather),
+    }
     for part in shape.under:
-        _part(around.draw, placement, part.points, part.width, inks[part.ink])
+        _part(background.draw, placement, part.points, part.width, inks[part.ink])
     bodies = [placement.points(part.points) for part in shape.body]
     for points in bodies:
-        around.draw.line([*points, points[0]], inks["outline"], width=2 * SCALE)
+        background.draw.line([*points, points[0]], inks["outline"], width=2 * SCALE)
     left, top, mask = _mask(bodies)
-    around.image.paste(paint, (left, top), mask)
+    background.image.paste(paint, (left, top), mask)
     if pattern is not None:
         # A light pattern would vanish on white and yellow, a dark one on the other colours at night.
         light = sum(colour[:2]) < 400
-        ink = tone(_LIGHT_PATTERN if light else _DARK_PATTERN, around.lighting, around.weather, "object")
-        piece = pattern.crop((left, top, left + mask.width, top + mask.height))
-        around.image.paste(ink, (left, top), ImageChops.darker(mask, piece))
+        ink = tone(_LIGHT_PATTERN if light else _DARK_PATTERN, background.lighting, background.weather, "object")
+        pattern_part = pattern.crop((left, top, left + mask.width, top + mask.height))
+        background.image.paste(ink, (left, top), ImageChops.darker(mask, pattern_part))
     for part in shape.over:
-        _part(around.draw, placement, part.points, part.width, inks[part.ink])
+        _part(background.draw, placement, part.points, part.width, inks[part.ink])
 
 
 def _mask(polygons: list[list[tuple[float, float]]]) -> tuple[int, int, Image.Image]:
     """Returns the union of the polygons in the smallest mask: pasting through a mask takes the most time of a
     picture."""
-    across = [x for points in polygons for x, _ in points]
-    down = [y for points in polygons for _, y in points]
-    left, top = max(0, int(min(across))), max(0, int(min(down)))
-    mask = Image.new("L", (int(max(across)) + 2 - left, int(max(down)) + 2 - top))
+    xs = [x for points in polygons for x, _ in points]
+    ys = [y for points in polygons for _, y in points]
+    left, top = max(0, int(min(xs))), max(0, int(min(ys)))
+    mask = Image.new("L", (int(max(xs)) + 2 - left, int(max(ys)) + 2 - top))
     draw = ImageDraw.Draw(mask)
     for points in polygons:
         draw.polygon([(x - left, y - top) for x, y in points], 255)
@@ -155,12 +159,12 @@ def _pattern_mask(pattern: str, pitch: float) -> Image.Image:
     """Returns a mask of stripes that lean against the rain, or of dots on a hexagonal grid, over the whole canvas."""
     rows, columns = np.mgrid[0:CANVAS, 0:CANVAS] / (SCALE * pitch)
     if pattern == "striped":
-        on = (columns - 0.7 * rows) % 1.22 < 0.47
+        mask = (columns - 0.7 * rows) % 1.22 < 0.47
     else:
         offset = 0.5 * (np.floor(rows / 0.87) % 2)
-        across, down = (columns + offset) % 1 - 0.5, (rows / 0.87 % 1 - 0.5) * 0.87
-        on = across**2 + down**2 < 0.29**2
-    return Image.fromarray((on * 255).astype(np.uint8))
+        dx, dy = (columns + offset) % 1 - 0.5, (rows / 0.87 % 1 - 0.5) * 0.87
+        mask = dx**2 + dy**2 < 0.29**2
+    return Image.fromarray((mask * 255).astype(np.uint8))
 
 
 # An image generator that is always right: it reads the prompt and renders what it says.
@@ -214,4 +218,4 @@ def _other(name: str, value: str, random: Random) -> str:
     """Returns another value of an attribute; a class stays."""
     if name == "target_class":
         return value
-    return random.choice([other for other in ATTRIBUTES[name] if other != value])
+    return random.choice([candidate for candidate in ATTRIBUTES[name] if candidate != value])

@@ -92,7 +92,7 @@ def sample(n: int, seed: int, **fixed: str) -> list[Scene]:
     return [Scene(*row) for row in zip(*columns, horizon, x, jitter, strict=True)]
 
 
-def _unknown(what: str, value: str, known: Iterable[str]) -> ValueError:
-    names = list(known)
-    near = difflib.get_close_matches(str(value), names, n=3, cutoff=0.4) or names
-    return ValueError(f"unknown {what} {value!r}; nearest: {', '.join(near)}")
+def _unknown(noun: str, value: str, names_known: Iterable[str]) -> ValueError:
+    names = list(names_known)
+    nearest = difflib.get_close_matches(str(value), names, n=3, cutoff=0.4) or names
+    return ValueError(f"unknown {noun} {value!r}; nearest: {', '.join(nearest)}")

@@ -223,7 +223,11 @@ def names(role: str | None = None) -> list[str]:
     """Lists the names after `world:` that can be loaded, of one role (`classifier`, `image_generator`, …), or
     of all."""
     result = (
-        name for known, group in _OF_ROLE.items() if role in (None, known) for name in group if _is_installed(name)
+        name
+        for role_name, group in _OF_ROLE.items()
+        if role in (None, role_name)
+        for name in group
+        if _is_installed(name)
     )
     return list(dict.fromkeys(result))
 
@@ -379,14 +383,14 @@ def _diffusion(spec: Spec) -> Spec:
 
 
 def _is_installed(name: str) -> bool:
-    return name in _WITHOUT_WEIGHTS or any((WEIGHTS / name / mark).is_file() for mark in _MARKS)
+    return name in _WITHOUT_WEIGHTS or any((WEIGHTS / name / filename).is_file() for filename in _MARKS)
 
 
 def _inner(spec: Spec, role: str, scheme: str, prefix: str) -> Spec:
     """Returns the production spec that a world spec stands for, with its options."""
     if spec.name not in _OF_ROLE[role]:
-        elsewhere = [known for known, group in _OF_ROLE.items() if spec.name in group]
-        hint = f"its role is {elsewhere[0]}" if elsewhere else nearest(spec.name, _OF_ROLE[role])
+        other_roles = [role_name for role_name, group in _OF_ROLE.items() if spec.name in group]
+        hint = f"its role is {other_roles[0]}" if other_roles else nearest(spec.name, _OF_ROLE[role])
         raise SpecError(f"{spec.text}: the world has no {role.replace('_', ' ')} {spec.name!r}; {hint}")
     directory = WEIGHTS / spec.name
     if not _is_installed(spec.name):

@@ -89,16 +89,18 @@ def warn_of_clusters(config: AuditConfig, run: C2BRun, runner: Runner, steps: St
     """Warns of columns, and of folders, by which images are answered alike; the run's manifest keeps the warnings."""
     if config.images.sources != ("labelled",) or config.images.cluster is not None:
         return
-    said = call_with_run(partial(_warnings, config=config), run, config, runner)
-    for warning in said:
+    messages = call_with_run(partial(_warnings, config=config), run, config, runner)
+    for warning in messages:
         steps.warn(warning)
-    if said:
-        run.update({"warnings": [*run.manifest.get("warnings", []), *said]})
+    if messages:
+        run.update({"warnings": [*run.manifest.get("warnings", []), *messages]})
 
 
 def _warnings(run: C2BRun, config: AuditConfig) -> list[str]:
     table = table_opener(config.images.model_dump())()
-    captions = _annotated(run.captions, [one["attribute"] for one in run.manifest.get("derived", [])])
+    captions = _annotated(
+        run.captions, [attribute_record["attribute"] for attribute_record in run.manifest.get("derived", [])]
+    )
     compared = {normalise(name) for name in captions["attribute"].unique().to_pylist()}
     of_rows = {name: numbers for name, numbers in _numbers(table).items() if normalise(name) not in compared}
     if not of_rows:
@@ -111,7 +113,7 @@ def _warnings(run: C2BRun, config: AuditConfig) -> list[str]:
         columns[name][image[image >= 0]] = numbers[image >= 0]
     predictions = run.predictions
     answers = {name: answers_of(predictions, name).to(cells) for name in config.classifiers}
-    return [str(one) for one in answered_alike(answers, duplicates(run).pictures(cells.ids), columns)]
+    return [str(column) for column in answered_alike(answers, duplicates(run).pictures(cells.ids), columns)]
 
 
 def _annotated(captions: pa.Table, derived: Sequence[str]) -> pa.Table:
@@ -142,9 +144,9 @@ def _numbers(table: LabelledTable) -> dict[str, Ints]:
     return numbers
 
 
-def _same(one: Ints, other: Ints) -> bool:
-    pairs = distinct_count((one + 1) * (int(other.max()) + 2) + other + 1)
-    return pairs == distinct_count(one) == distinct_count(other)
+def _same(first: Ints, second: Ints) -> bool:
+    pairs = distinct_count((first + 1) * (int(second.max()) + 2) + second + 1)
+    return pairs == distinct_count(first) == distinct_count(second)
 
 
 # The calibration's images of other classes that look like an index's: verified once; asked for where there are few.
@@ -158,31 +160,31 @@ def look_at_negatives(
     `nearest`: of `tables.DRAWS`, the pool of each caption. Does nothing without a calibration table, or where images
     are drawn without looking which of them the verifier accepts.
     """
-    about = config.verification
-    if about is None or about.calibration is None or config.images.selection == NEAREST or run.has("negatives"):
+    section = config.verification
+    if section is None or section.calibration is None or config.images.selection == NEAREST or run.has("negatives"):
         return
     with steps.step("look at similar images of the calibration") as on_progress:
-        opened = partial(calibration_table, about.calibration)
-        table, index = opened(), models.describe("index", str(config.images.index))
+        open_table = partial(calibration_table, section.calibration)
+        table, index = open_table(), models.describe("index", str(config.images.index))
         encoder = models.describe("encoder", index.encoder)
-        asked, reach = verifier.questions, CaptionReach.of(of_kind(run.captions, ATTRIBUTE), nearest)
-        made_by = content_id(index.revision, encoder.revision, asked.verifier, asked.revision, repr(asked))
+        questions, reach = verifier.questions, CaptionReach.of(of_kind(run.captions, ATTRIBUTE), nearest)
+        made_by = content_id(index.revision, encoder.revision, questions.verifier, questions.revision, repr(questions))
         images = to_compare(table.labels, table.revision, made_by, reach, config.seed)
         encode = partial(of_revision, models.encoder(index.encoder), encoder.revision, index.encoder)
-        checker = partial(negative_checker_of, verifier.captioner, encode, opened, reach)
+        checker = partial(negative_checker_of, verifier.captioner, encode, open_table, reach)
         out = run.location("negative_answers")
-        run.write("negatives", compare_negatives(models.runner, images, checker, asked, out, on_progress))
+        run.write("negatives", compare_negatives(models.runner, images, checker, questions, out, on_progress))
 
 
 def warn_of_few_negatives(config: AuditConfig, run: C2BRun, runner: Runner, steps: Steps) -> None:
     """Says by class which images the calibration lacks to tell how many false accepts the cells hold; the run's
     manifest keeps the warnings."""
-    said = call_with_run(partial(_warnings_of_few_negatives, config=config), run, config, runner)
-    for warning in said:
+    messages = call_with_run(partial(_warnings_of_few_negatives, config=config), run, config, runner)
+    for warning in messages:
         steps.warn(warning)
-    known = run.manifest.get("warnings", [])
-    if new := [warning for warning in said if warning not in known]:
-        run.update({"warnings": [*known, *new]})
+    earlier = run.manifest.get("warnings", [])
+    if new := [warning for warning in messages if warning not in earlier]:
+        run.update({"warnings": [*earlier, *new]})
 
 
 def _warnings_of_few_negatives(run: C2BRun, config: AuditConfig) -> list[str]:
@@ -259,7 +261,7 @@ def _audit(
     config = with_classes(_checked(config, via))
     via = session.chosen(lambda: most_images(config))
     check(config, via)
-    fields = config.model_dump(mode="json", exclude={"check"})  # it changes no result: a stopped run may go on without
+    fields = config.model_dump(mode="json", exclude={"check"})  # changes no result: a stopped run may resume without it
     run_id = content_id("c2b", fields)
     steps = Steps(listener)
     warn_of_uncalibrated(config, steps)
@@ -325,10 +327,10 @@ def _compare_cells(
     grant: Allocation | None = grant_so_far(run, first_grant(run.captions, config))
     look: FirstLook | None = None
     if grant is not None and must_look(config, run):
-        questions = [one.question for one in classifiers]
+        questions = [classifier.question for classifier in classifiers]
         judge = partial(refuse_hopeless, config, run, questions, models.runner, steps)
         look = FirstLook(some_of_each_class(config, run), judge, run, questions)
-        if not models.runner.loads_anew:  # then a stage of its own costs nothing, and answers no image more
+        if not models.runner.loads_anew:  # models stay loaded, so a stage of its own costs nothing
             drawing.draw(targets(run.captions, grant, config), only=look.some)
             _classify(config, drawing, models, classifiers, steps)
             look.finish()
@@ -350,13 +352,13 @@ def _plans(
     if config.images.sources == ("labelled",):
         return [from_labels(config, run, models, classifiers, steps)]
     encoder = None
-    if config.images.index is not None:  # before a language model is called for nothing
+    if config.images.index is not None:  # checked before a language model is called
         index = models.describe("index", config.images.index)
         check_encoder(models.describe("encoder", index.encoder), index)
         encoder = models.text_encoder(index.encoder)
         if config.images.cluster is not None:
-            named = partial(check_clusters_of_index, models.index(config.images.index), config.images.cluster)
-            models.runner.call(named, FETCH)
+            check_clusters = partial(check_clusters_of_index, models.index(config.images.index), config.images.cluster)
+            models.runner.call(check_clusters, FETCH)
     _write_hypotheses(config, run, models, steps, encoder)
     plans = {"retrieve": from_index, "generate": from_generator}
     return [plans[source](config, run, models, steps) for source in config.images.sources]
@@ -372,7 +374,7 @@ def _answer(
     look: FirstLook | None = None,
 ) -> Allocation | None:
     """Classifies the drawn images and scores the answers. Returns what a budget grants after `grant`, the images so
-    far; None without a budget, or where nothing is to be drawn. `look`: has its last chance before the scores."""
+    far; None without a budget, or where nothing is to be drawn. `look`: checks the set-up a last time."""
     run = drawing.run
     _classify(config, drawing, models, classifiers, steps)
     if look is not None:
@@ -382,7 +384,7 @@ def _answer(
             write_scores(run, config, models.runner)
         else:
             grant = score_and_grant(run, grant, config, models.runner)
-        note_setup(config, run, [one.question for one in classifiers], models.runner)
+        note_setup(config, run, [classifier.question for classifier in classifiers], models.runner)
     _refuse_unanswered(run, config, models.runner)
     return grant
 
@@ -424,10 +426,12 @@ def _write_hypotheses(
             check_language_model(run, "language_model", config.language_model)
         return
     replies = run.location("replies")
-    with steps.step("propose", images_per_row=0) as tell:
+    with steps.step("propose", images_per_row=0) as report_progress:
         language_model = models.language_model(config.language_model) if config.language_model else None
-        kept = None if language_model is None else KeptReplies(language_model, replies, tell)
-        proposals, rejected = propose(config.task, config.classes, kept, config.attributes, config.seed, encoder)
+        kept_replies = None if language_model is None else KeptReplies(language_model, replies, report_progress)
+        proposals, rejected = propose(
+            config.task, config.classes, kept_replies, config.attributes, config.seed, encoder
+        )
         run.write("rejected", rejected)
         if proposals.num_rows == 0:
             raise SourceError(
@@ -437,12 +441,14 @@ def _write_hypotheses(
         run.write("proposals", proposals)
         revision = None if language_model is None else language_model.revision
         run.update({"models": {"language_model": {"spec": config.language_model, "revision": revision}}})
-        chosen = pairs(proposals, config.intersections)
-    with steps.step("caption", images_per_row=0) as tell:
-        kept = None if language_model is None else KeptReplies(language_model, replies, tell)
-        captions, more = caption(config.task, proposals, kept, config.captions_per_cell, config.seed, config.templates)
-        of_pairs, most = caption_pairs(chosen, captions, kept, config.seed)
-        run.write("rejected", pa.concat_tables([rejected, more, most]))
+        chosen_pairs = pairs(proposals, config.intersections)
+    with steps.step("caption", images_per_row=0) as report_progress:
+        kept_replies = None if language_model is None else KeptReplies(language_model, replies, report_progress)
+        captions, rejected_captions = caption(
+            config.task, proposals, kept_replies, config.captions_per_cell, config.seed, config.templates
+        )
+        of_pairs, rejected_pairs = caption_pairs(chosen_pairs, captions, kept_replies, config.seed)
+        run.write("rejected", pa.concat_tables([rejected, rejected_captions, rejected_pairs]))
         run.write("captions", pa.concat_tables([captions, of_pairs]))
         if files.entries(replies):
             files.remove_directory(replies)

@@ -80,18 +80,20 @@ def first_grant(captions: pa.Table, config: AuditConfig) -> Allocation:
     Cells of intersections get all of theirs at once. Raises ConfigError where the budget is too small for a first look.
     """
     most = _most(config)
-    others, pairs = (len(cells_of(of_kind(captions, kind))) * config.slots for kind in (ATTRIBUTE, INTERSECTION))
+    singles, pairs = (len(cells_of(of_kind(captions, kind))) * config.slots for kind in (ATTRIBUTE, INTERSECTION))
     sources = len(config.images.sources)
     first = most
     if config.budget is not None:
-        room = (config.budget.images // sources - most * pairs) // max(1, others)
-        first = min(max(room // FIRST_SHARE, ceil(FIRST_OF_CELL / config.slots)), config.budget.first, most, room)
+        available = (config.budget.images // sources - most * pairs) // max(1, singles)
+        first = min(
+            max(available // FIRST_SHARE, ceil(FIRST_OF_CELL / config.slots)), config.budget.first, most, available
+        )
         if first < 1:
-            needed = (others + most * pairs) * sources
+            images_needed = (singles + most * pairs) * sources
             raise ConfigError(
                 "budget.images",
-                f"{config.budget.images:,} are too few for a first look: one image for each of {others} captions and "
-                f"{most} for each of {pairs} of intersections, from {sources} source(s), are {needed} in all",
+                f"{config.budget.images:,} are too few for a first look: one image for each of {singles} captions and "
+                f"{most} for each of {pairs} of intersections, from {sources} source(s), are {images_needed} in all",
             )
     rows = zip(captions["caption_id"].to_pylist(), captions["kind"].to_pylist(), strict=True)
     return {caption: most if kind == INTERSECTION else first for caption, kind in rows}
@@ -105,8 +107,8 @@ def targets(captions: pa.Table, grant: Allocation, config: AuditConfig) -> dict[
 
 def grant_so_far(run: C2BRun, first: Allocation) -> Allocation:
     """Returns the grant of an interrupted or finished run, from which it continues."""
-    noted = run.manifest.get("budget", {}).get("granted", {})
-    return {caption: noted.get(caption, images) for caption, images in first.items()}
+    granted = run.manifest.get("budget", {}).get("granted", {})
+    return {caption: granted.get(caption, images) for caption, images in first.items()}
 
 
 def next_grant(run: C2BRun, grant: Allocation, config: AuditConfig) -> Allocation | None:
@@ -121,12 +123,12 @@ def next_grant(run: C2BRun, grant: Allocation, config: AuditConfig) -> Allocatio
         return None
     captions, spent = run.captions, run.count("draws")
     left_open = open_groups(run.read("scores"))
-    most, left = _most(config), config.budget.images - spent
+    most, remaining = _most(config), config.budget.images - spent
     new, groups = dict(grant), _groups(captions)
     exhausted = _exhausted(run, targets(captions, grant, config))
-    looked = {"images": spent, "open": len(left_open), "groups": len(groups)}
+    look = {"images": spent, "open": len(left_open), "groups": len(groups)}
     per_grant = config.slots * len(config.images.sources)
-    share = max(left // SHARE_OF_REST, config.budget.images // SHARE_OF_ALL)
+    share = max(remaining // SHARE_OF_REST, config.budget.images // SHARE_OF_ALL)
 
     def cost(group: GroupName) -> float:
         return left_open[group] * len(groups[group].cells)
@@ -136,15 +138,15 @@ def next_grant(run: C2BRun, grant: Allocation, config: AuditConfig) -> Allocatio
         granted = grant[of_group.captions[0]]
         if of_group.cells & exhausted or granted >= most:
             continue
-        each = len(of_group.cells) * per_grant
-        needed = max(left_open[group] / per_grant, (LEAST_GROWTH - 1) * granted)
-        more = min(ceil(min(needed, (GROWTH - 1) * granted)), most - granted, left // each)
+        images_per_step = len(of_group.cells) * per_grant
+        to_settle = max(left_open[group] / per_grant, (LEAST_GROWTH - 1) * granted)
+        additional = min(ceil(min(to_settle, (GROWTH - 1) * granted)), most - granted, remaining // images_per_step)
         if new != grant:  # the first group gets some in any case
-            more = min(more, share // each)
-        if more > 0:
-            left, share = left - more * each, share - more * each
-            new |= dict.fromkeys(of_group.captions, granted + more)
-    _note(run, looked, new, config)
+            additional = min(additional, share // images_per_step)
+        if additional > 0:
+            remaining, share = remaining - additional * images_per_step, share - additional * images_per_step
+            new |= dict.fromkeys(of_group.captions, granted + additional)
+    _note(run, look, new, config)
     return new if new != grant else None
 
 
@@ -166,8 +168,8 @@ def _groups(captions: pa.Table) -> dict[GroupName, _Group]:
 
 def _exhausted(run: C2BRun, granted: Mapping[CellKey, int]) -> set[CellKey]:
     """Returns the cells that drew fewer images than they were granted from each of their sources."""
-    drawn = counts_by_source(run.captions, run.draws)
-    return {key for key, images in granted.items() if max(drawn.get(key, {}).values(), default=0) < images}
+    counts_drawn = counts_by_source(run.captions, run.draws)
+    return {key for key, images in granted.items() if max(counts_drawn.get(key, {}).values(), default=0) < images}
 
 
 def looks(run: C2BRun, config: AuditConfig) -> list[tuple[str, LookEvidence]]:
@@ -198,10 +200,12 @@ def verification(run: C2BRun, distinct: Distinct | None) -> VerifiedImages | Non
     if run.has("confirmation"):
         columns = (run.captions[name].to_pylist() for name in ("caption_id", "target_class"))
         target = dict(zip(*columns, strict=True))
-        looked = pa.concat_tables([run.draws.select(_LOOKED), run.read("pool", _LOOKED)])
-        by_group = {(image, target[caption]) for image, caption in zip(*looked.to_pydict().values(), strict=True)}
-        seen = rows.select(["image_id", "target_class"]).to_pydict().values()
-        rows = rows.filter(pa.array([pair in by_group for pair in zip(*seen, strict=True)], pa.bool_()))
+        pairs_looked_at = pa.concat_tables([run.draws.select(_LOOKED), run.read("pool", _LOOKED)])
+        by_group = {
+            (image, target[caption]) for image, caption in zip(*pairs_looked_at.to_pydict().values(), strict=True)
+        }
+        pairs = rows.select(["image_id", "target_class"]).to_pydict().values()
+        rows = rows.filter(pa.array([pair in by_group for pair in zip(*pairs, strict=True)], pa.bool_()))
     return VerifiedImages(rows, run.calibration, distinct)
 
 
@@ -216,12 +220,12 @@ def read_of(run: C2BRun) -> ReadValues | None:
     return ReadValues(run.read("questions"), run.calibration) if run.has("questions") else None
 
 
-def _from_pool(verified: VerifiedImages, run: C2BRun, draws: pa.Table, looked: pa.Table | None) -> VerifiedImages:
+def _from_pool(verified: VerifiedImages, run: C2BRun, draws: pa.Table, looked_at: pa.Table | None) -> VerifiedImages:
     """Adds the images that were looked at in the sources of `draws`, where the run has recorded them."""
-    if looked is None:
+    if looked_at is None:
         return verified
-    looked = looked.filter(pc.is_in(looked["source"], draws["source"].unique()))
-    return verified.drawn_from(images_of_cells(run.captions, looked))
+    looked_at = looked_at.filter(pc.is_in(looked_at["source"], draws["source"].unique()))
+    return verified.drawn_from(images_of_cells(run.captions, looked_at))
 
 
 def _pool(run: C2BRun, name: str = "pool") -> pa.Table | None:
@@ -242,14 +246,14 @@ def false_accepts_of(run: C2BRun) -> FalseAccepts | None:
 
 
 def _false_accepts(
-    verified: VerifiedImages, run: C2BRun, draws: pa.Table, looked: pa.Table | None
+    verified: VerifiedImages, run: C2BRun, draws: pa.Table, looked_at: pa.Table | None
 ) -> FalseAccepts | None:
     """Returns what the calibration predicts of the images that were accepted; None where some were not retrieved, or
     the run has not looked at such images of the calibration."""
-    if not run.has("negatives") or looked is None or draws["source"].unique().to_pylist() != [RETRIEVE]:
+    if not run.has("negatives") or looked_at is None or draws["source"].unique().to_pylist() != [RETRIEVE]:
         return None
     return FalseAccepts(
-        verified, run.captions, looked.filter(pc.equal(looked["source"], RETRIEVE)), run.read("negatives")
+        verified, run.captions, looked_at.filter(pc.equal(looked_at["source"], RETRIEVE)), run.read("negatives")
     )
 
 
@@ -263,9 +267,9 @@ def score_and_grant(
     """
     if config.budget is not None and run.count("draws") < config.budget.images:
         write_scores(run, config, runner, rough=True)
-        more = next_grant(run, grant, config)
-        if more is not None:
-            return more
+        next_allocation = next_grant(run, grant, config)
+        if next_allocation is not None:
+            return next_allocation
     write_scores(run, config, runner)
     return next_grant(run, grant, config)
 
@@ -304,18 +308,18 @@ def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[st
     def scores(
         images: pa.Table,
         looked: pa.Table | None,
-        about: VerifiedImages | None = verified,
+        verified_images: VerifiedImages | None = verified,
         captions: pa.Table = captions,
     ) -> tuple[pa.Table, pa.Table]:
-        known = about and _from_pool(about, run, images, looked)
-        predicted = None if about is None else _false_accepts(about, run, images, looked)
+        with_pool = verified_images and _from_pool(verified_images, run, images, looked)
+        predicted = None if verified_images is None else _false_accepts(verified_images, run, images, looked)
         return scored(
             captions,
             images,
             predictions,
             config.classifiers,
             thresholds,
-            known,
+            with_pool,
             distinct,
             clusters(run),
             rough,
@@ -325,39 +329,39 @@ def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[st
         )
 
     pool = _pool(run)
-    whole, pooled = scores(draws, pool)
+    all_scores, pooled = scores(draws, pool)
     if config.budget is not None:
         drawn = images_of_cells(captions, draws)
         cells = drawn.without_copies(distinct.pictures(drawn.ids))
-        whole = grouped(settled(whole, looks(run, config), thresholds, _goal(run, config)), cells, config.tau)
-    if derived := {str(one["attribute"]) for one in run.manifest.get("derived", [])}:
+        all_scores = grouped(settled(all_scores, looks(run, config), thresholds, _goal(run, config)), cells, config.tau)
+    if derived := {str(derived_attribute["attribute"]) for derived_attribute in run.manifest.get("derived", [])}:
         drawn = images_of_cells(captions, draws)
         cells = drawn.without_copies(distinct.pictures(drawn.ids))
         answers = {name: answers_of(predictions, name).to(cells) for name in config.classifiers}
-        whole = explained(whole, answers, derived, config.tau, config.alpha)
-    whole = _with_wanted(whole, _wanted(config))
-    tables = {"scores": whole, "pooled": pooled}
-    design, fresh = config.screening, SCORES.empty_table()
-    groups = _selected(whole, config)
+        all_scores = explained(all_scores, answers, derived, config.tau, config.alpha)
+    all_scores = _with_wanted(all_scores, _wanted(config))
+    tables = {"scores": all_scores, "pooled": pooled}
+    design, fresh_scores = config.screening, SCORES.empty_table()
+    groups = _selected(all_scores, config)
     if run.has("confirmation"):
-        about = verified and VerifiedImages(run.verifications, run.calibration, distinct)
+        fresh_verified = verified and VerifiedImages(run.verifications, run.calibration, distinct)
         of_fresh = captions if design is None else captions_of(captions, groups)
         images, looked = run.read("confirmation"), _pool(run, "confirmation_pool")
         if design is not None and design.tests_all:
             # All cells, so that they are one family of tests: those that were not selected are no findings in it.
             images = _of_both_stages(draws, images, of_fresh)
             looked = None if pool is None or looked is None else _of_both_stages(pool, looked, of_fresh)
-            fresh = scores(images, looked, about)[0]
+            fresh_scores = scores(images, looked, fresh_verified)[0]
         else:
-            fresh = scores(images, looked, about, of_fresh)[0]
+            fresh_scores = scores(images, looked, fresh_verified, of_fresh)[0]
         if design is None:
-            tables["scores"] = confirmed(whole, fresh)
+            tables["scores"] = confirmed(all_scores, fresh_scores)
     if design is not None:
-        tables["screening"] = whole
-        if fresh.num_rows or not groups:
+        tables["screening"] = all_scores
+        if fresh_scores.num_rows or not groups:
             per_cell = _of_second_stage(config)
-            fresh = _with_wanted(fresh, per_cell * len(config.images.sources))
-            tables["scores"] = in_two_stages(whole, fresh, groups, design.least, per_cell, thresholds)
+            fresh_scores = _with_wanted(fresh_scores, per_cell * len(config.images.sources))
+            tables["scores"] = in_two_stages(all_scores, fresh_scores, groups, design.least, per_cell, thresholds)
     if config.intersections:
         images = PairImages(draws, distinct, verified, pool)
         tables["intersections"] = score_pairs(
@@ -365,16 +369,19 @@ def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[st
         )
     if len(config.images.sources) > 1:
         by_source = (draws.filter(pc.equal(draws["source"], name)) for name in (RETRIEVE, GENERATE))
-        retrieved, made = (scores(of_source, pool)[0] for of_source in by_source)
-        tables["agreement"] = agreement(retrieved, made, config.tau, config.alpha)
+        retrieved, generated = (scores(of_source, pool)[0] for of_source in by_source)
+        tables["agreement"] = agreement(retrieved, generated, config.tau, config.alpha)
     return tables
 
 
 def _goal(run: C2BRun, config: AuditConfig) -> Goal:
     """Returns what is left of the budget, and for what."""
     assert config.budget is not None
-    left, most = config.budget.images - run.count("draws"), _most(config) * config.slots * len(config.images.sources)
-    return Goal(lambda cells, images: min(left // cells, most - images), config.budget.none)
+    remaining, most = (
+        config.budget.images - run.count("draws"),
+        _most(config) * config.slots * len(config.images.sources),
+    )
+    return Goal(lambda cells, images: min(remaining // cells, most - images), config.budget.none)
 
 
 def _selected(scores: pa.Table, config: AuditConfig) -> set[GroupName]:
@@ -408,8 +415,8 @@ def _wanted(config: AuditConfig) -> int | None:
     return (config.images_per_cell or 0) * len(config.images.sources) if fixed else None
 
 
-def _with_wanted(scores: pa.Table, wanted: int | None) -> pa.Table:
-    column = pa.array([wanted] * scores.num_rows, pa.int64())
+def _with_wanted(scores: pa.Table, images_wanted: int | None) -> pa.Table:
+    column = pa.array([images_wanted] * scores.num_rows, pa.int64())
     return scores.set_column(scores.schema.get_field_index("wanted"), scores.schema.field("wanted"), column)
 
 
@@ -418,9 +425,9 @@ def _most(config: AuditConfig) -> int:
     return ALL if config.images_per_caption is None else config.images_per_caption
 
 
-def _note(run: C2BRun, looked: Mapping[str, int], granted: Mapping[str, int], config: AuditConfig) -> None:
+def _note(run: C2BRun, look: Mapping[str, int], granted: Mapping[str, int], config: AuditConfig) -> None:
     assert config.budget is not None
     spent = run.manifest.get("budget", {}).get("looks", [])
     # A resumed run repeats its earlier looks.
-    spent = [entry for entry in spent if entry["images"] < looked["images"]] + [dict(looked)]
+    spent = [entry for entry in spent if entry["images"] < look["images"]] + [dict(look)]
     run.update({"budget": {"images": config.budget.images, "looks": spent, "granted": dict(granted)}})

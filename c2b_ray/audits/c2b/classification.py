@@ -36,11 +36,13 @@ def contestants(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
     described = {name: models.describe("classifier", spec) for name, spec in config.specs.items()}
     check_heads(config, described)
     for name, spec in config.specs.items():
-        known = described[name]
-        asking = question_of(config, name, known)
-        run.update({"models": {f"{CLASSIFIER}{name}": model_row(spec, known)}})
-        warn_of_assumptions(steps, name, known)
-        contestants.append(AuditedClassifier(models.classifier(spec), asking, known.shape, known.takes_files))
+        description = described[name]
+        question = question_of(config, name, description)
+        run.update({"models": {f"{CLASSIFIER}{name}": model_row(spec, description)}})
+        warn_of_assumptions(steps, name, description)
+        contestants.append(
+            AuditedClassifier(models.classifier(spec), question, description.shape, description.takes_files)
+        )
     if rule := next((one.question.rule for one in contestants if one.question.rule), None):
         run.update({"rule": rule})
     return contestants
@@ -134,43 +136,43 @@ def with_classes(config: AuditConfig) -> AuditConfig:
         return _named(config, list(config.label_map), "the keys of `label_map`")
     specs = list(config.specs.values())
     labels = [list(catalog.described("classifier", spec).labels) for spec in specs]
-    for spec, others in zip(specs[1:], labels[1:], strict=True):
-        if set(others) != set(labels[0]):
+    for spec, other_labels in zip(specs[1:], labels[1:], strict=True):
+        if set(other_labels) != set(labels[0]):
             raise ConfigError(
                 "classes", f"all: {specs[0]} and {spec} have different labels; list the classes, or give `label_map`"
             )
     return _named(config, labels[0], f"the labels of {specs[0]}")
 
 
-def _named(config: AuditConfig, classes: Sequence[str], whose: str) -> AuditConfig:
+def _named(config: AuditConfig, classes: Sequence[str], owner: str) -> AuditConfig:
     spellings: dict[str, list[str]] = defaultdict(list)
     for name in classes:
         spellings[normalise(name)].append(name)
     for key, names in spellings.items():
         if not key:
-            raise ConfigError("classes", f"all: {whose} hold an empty name; list the classes that are meant")
+            raise ConfigError("classes", f"all: {owner} hold an empty name; list the classes that are meant")
         if len(names) > 1:
             listed = " and ".join(map(repr, names[:2]))
             raise ConfigError(
                 "classes",
-                f"all: of {whose}, {listed} are the same name, so that nothing tells their images apart; list the "
+                f"all: of {owner}, {listed} are the same name, so that nothing tells their images apart; list the "
                 "classes that are meant, or give `label_map`, which may tell labels of one name apart by index",
             )
     if config.images.table is not None:
-        classes = _shown(config, classes, whose)
+        classes = _shown(config, classes, owner)
     if config.right == "among_classes" and len(classes) < 2:
-        raise ConfigError("right", f"among_classes needs two classes or more, and {whose} hold one")
+        raise ConfigError("right", f"among_classes needs two classes or more, and {owner} hold one")
     return config.model_copy(update={"classes": list(classes)})
 
 
-def _shown(config: AuditConfig, classes: Sequence[str], whose: str) -> list[str]:
+def _shown(config: AuditConfig, classes: Sequence[str], owner: str) -> list[str]:
     """Returns the classes that a labelled table has images of: it may show a part of a large label space."""
     table = table_opener(config.images.model_dump())()
-    there = {normalise(name) for name in class_names_in(table.labels)}
-    shown = [name for name in classes if normalise(name) in there]
-    if not shown:
+    classes_in_table = {normalise(name) for name in class_names_in(table.labels)}
+    classes_shown = [name for name in classes if normalise(name) in classes_in_table]
+    if not classes_shown:
         hint = f"; {NAME_LABELS}" if is_unnamed(classes) else ""
         raise ConfigError(
-            "classes", f"all: no row of {config.images.table} has one of {whose} as its target_class{hint}"
+            "classes", f"all: no row of {config.images.table} has one of {owner} as its target_class{hint}"
         )
-    return shown
+    return classes_shown

@@ -142,10 +142,10 @@ def compare(
         spec_b = one_of(run_b, classifier_b, Argument.CLASSIFIER_B)
         check_same_images(run_a, run_b)
     tau, alpha = _thresholds(run_a, run_b)
-    shared = SharedImages(_side(run_a, spec_a), _side(run_b, spec_b))
-    cells, pooled = step.compare(shared, tau, alpha), step.compare_pooled(shared, tau, alpha)
+    shared_images = SharedImages(_side(run_a, spec_a), _side(run_b, spec_b))
+    cells, pooled = step.compare(shared_images, tau, alpha), step.compare_pooled(shared_images, tau, alpha)
     scores = run_b.scores.filter(pc.equal(run_b.scores["classifier"], spec_b))
-    return Comparison(run_a, run_b, spec_a, spec_b, tau, alpha, cells, pooled, scores, shared)
+    return Comparison(run_a, run_b, spec_a, spec_b, tau, alpha, cells, pooled, scores, shared_images)
 
 
 def findings(run: C2BRun, classifier: str | None = None) -> list[gates.GateCell]:
@@ -153,8 +153,8 @@ def findings(run: C2BRun, classifier: str | None = None) -> list[gates.GateCell]
     classifiers of the run, or of one. Raises RunError where there is none."""
     rows = [*run.scores.to_pylist(), *run.read("pooled").to_pylist(), *_of_two_values(run), *_of_perturbations(run)]
     if classifier is not None:
-        chosen = one_of(run, classifier, Argument.CLASSIFIER)
-        rows = [row for row in rows if row["classifier"] == chosen]
+        chosen_classifier = one_of(run, classifier, Argument.CLASSIFIER)
+        rows = [row for row in rows if row["classifier"] == chosen_classifier]
     if not rows:
         raise RunError(f"{run.path}: the run has no scores, so no gate can be checked")
     return gates.cells_of(rows)
@@ -182,9 +182,9 @@ def _cell_of(row: Mapping[str, str]) -> tuple[str, str, str]:
 def _side(run: C2BRun, classifier: str) -> ComparisonSide:
     of_classifier = run.scores.filter(pc.equal(run.scores["classifier"], classifier)).to_pylist()
     doubts = {_cell_of(row): row["doubt"] for row in of_classifier if row["doubt"] is not None}
-    said = VerifierAnswers(run.verifications) if run.has("verifications") else None
+    verifier_answers = VerifierAnswers(run.verifications) if run.has("verifications") else None
     return ComparisonSide(
-        run.captions, run.draws, run.predictions, classifier, duplicates(run), said, doubts, clusters(run)
+        run.captions, run.draws, run.predictions, classifier, duplicates(run), verifier_answers, doubts, clusters(run)
     )
 
 

@@ -59,13 +59,22 @@ class Attributes:
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def and_derived(self, derived: Sequence[Derived], reasons: Mapping[str, str]) -> Attributes:
-        labels, named = with_derived(self.labels, derived), self.named
-        if named is not None:
-            known = {normalise(name) for name in named}
-            values = {one.attribute: one.column.drop_null().unique().to_pylist() for one in derived}
-            named = {**named, **{name: sorted(of) for name, of in values.items() if normalise(name) not in known}}
-        every = (*self.derived, *derived)
-        return replace(self, labels=labels, named=named, derived=every, reasons={**self.reasons, **reasons})
+        labels, chosen_values = with_derived(self.labels, derived), self.named
+        if chosen_values is not None:
+            chosen_names = {normalise(name) for name in chosen_values}
+            values = {attribute.attribute: attribute.column.drop_null().unique().to_pylist() for attribute in derived}
+            chosen_values = {
+                **chosen_values,
+                **{
+                    name: sorted(values_of_attribute)
+                    for name, values_of_attribute in values.items()
+                    if normalise(name) not in chosen_names
+                },
+            }
+        all_derived = (*self.derived, *derived)
+        return replace(
+            self, labels=labels, named=chosen_values, derived=all_derived, reasons={**self.reasons, **reasons}
+        )
 
 
 def attributes_of(config: AuditConfig, table: LabelledTable) -> Attributes:
@@ -76,26 +85,31 @@ def attributes_of(config: AuditConfig, table: LabelledTable) -> Attributes:
     column of clusters that is not there, or is an attribute too; for a column that cannot be cut; and for an unknown
     property.
     """
-    cluster, asked = config.images.cluster, columns_named(config, table.labels)
+    cluster, named_columns = config.images.cluster, columns_named(config, table.labels)
     if cluster is not None:
         table.clusters(cluster)
-    labels = without_cluster(table.labels, cluster, asked or ())
+    labels = without_cluster(table.labels, cluster, named_columns or ())
     check_classes(labels, config.classes)
-    of = OfClasses.of(labels, config.classes)
-    alone = not asked and not compared_somewhere(labels, config.classes, left_out(labels))
-    cut = config.images.cut if config.images.cut is not None or alone else {}
-    labels, derived, reasons = cut_columns(labels, of, cut)
-    properties = _properties(alone if config.images.properties is None else config.images.properties)
-    kept, others = [], set(map(normalise, set(labels.column_names) - set(left_out(labels))))
-    for one in properties:
-        if normalise(one.name) in others:
-            reasons[one.name] = "the table has a column of this name, which is compared in its place"
+    image_classes = OfClasses.of(labels, config.classes)
+    nothing_to_compare = not named_columns and not compared_somewhere(labels, config.classes, left_out(labels))
+    cut = config.images.cut if config.images.cut is not None or nothing_to_compare else {}
+    labels, derived, reasons = cut_columns(labels, image_classes, cut)
+    properties = _properties(nothing_to_compare if config.images.properties is None else config.images.properties)
+    to_measure, column_forms = [], set(map(normalise, set(labels.column_names) - set(left_out(labels))))
+    for image_property in properties:
+        if normalise(image_property.name) in column_forms:
+            reasons[image_property.name] = "the table has a column of this name, which is compared in its place"
         else:
-            kept.append(one)
+            to_measure.append(image_property)
     images = config.images
     by_models = images.read is not None or images.words is not None or images.slices is not None
     empty = Attributes(
-        labels, of, asked or None, to_measure=tuple(kept), not_cut=can_be_cut(labels), by_models=by_models
+        labels,
+        image_classes,
+        named_columns or None,
+        to_measure=tuple(to_measure),
+        not_cut=can_be_cut(labels),
+        by_models=by_models,
     )
     return empty.and_derived(derived, reasons)
 
@@ -103,13 +117,15 @@ def attributes_of(config: AuditConfig, table: LabelledTable) -> Attributes:
 def proposals_of(config: AuditConfig, attributes: Attributes) -> pa.Table:
     """Returns the proposals that are known before any image is measured. Raises the errors of `labelled_rows`, but for
     a table without attributes whose images are to be measured or looked at."""
-    chosen = attributes.named or None
+    named_attributes = attributes.named or None
     if (attributes.to_measure or attributes.by_models) and not compared_somewhere(
-        attributes.labels, config.classes, left_out(attributes.labels), chosen
+        attributes.labels, config.classes, left_out(attributes.labels), named_attributes
     ):
         return PROPOSALS.empty_table()
-    needed = config.perturb is None
-    return labelled_rows(attributes.labels, "", config.classes, chosen, Limit(1, config.seed), needed)[0]
+    must_compare = config.perturb is None
+    return labelled_rows(attributes.labels, "", config.classes, named_attributes, Limit(1, config.seed), must_compare)[
+        0
+    ]
 
 
 def measure(
@@ -132,7 +148,7 @@ def measure(
     run.begin_writing()
     measure_images(runner, (rows, revision), load, run.location("properties"), on_progress)
     derived, reasons = derived_properties(
-        pa.concat_tables(_measured(run, revision, [one.column for one in attributes.to_measure])),
+        pa.concat_tables(_measured(run, revision, [image_property.column for image_property in attributes.to_measure])),
         attributes.to_measure,
         attributes.of,
     )
@@ -143,16 +159,16 @@ def _measured(run: C2BRun, revision: str, columns: Sequence[str]) -> Iterator[pa
     """Yields `row` and these columns of the measured images of this revision, a part at a time. A run that resumes on a
     table with other rows holds the images of the former ones too."""
     for part in run.each("properties", ["image_id", "row", *columns]):
-        ours = pc.equal(part["image_id"], image_ids(part["row"].to_numpy(), revision))
-        yield part.filter(ours).drop_columns(["image_id"])
+        of_revision = pc.equal(part["image_id"], image_ids(part["row"].to_numpy(), revision))
+        yield part.filter(of_revision).drop_columns(["image_id"])
 
 
-def _properties(asked: bool | Sequence[str]) -> list[ImageProperty]:
+def _properties(requested: bool | Sequence[str]) -> list[ImageProperty]:
     """Returns the properties that the config asks for. Raises ConfigError for one that is not known."""
-    if isinstance(asked, bool):
-        return list(PROPERTIES_OF_IMAGES.values()) if asked else []
-    known = {normalise(name): one for name, one in PROPERTIES_OF_IMAGES.items()}
-    for name in asked:
-        if normalise(name) not in known:
+    if isinstance(requested, bool):
+        return list(PROPERTIES_OF_IMAGES.values()) if requested else []
+    by_form = {normalise(name): image_property for name, image_property in PROPERTIES_OF_IMAGES.items()}
+    for name in requested:
+        if normalise(name) not in by_form:
             raise ConfigError("images.properties", f"no property {name!r}; {nearest(name, list(PROPERTIES_OF_IMAGES))}")
-    return [known[normalise(name)] for name in asked]
+    return [by_form[normalise(name)] for name in requested]

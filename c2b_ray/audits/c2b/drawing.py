@@ -97,14 +97,14 @@ class SourcePlan:
     nearest: pa.Table | None = None
 
     def gather(self, draws: pa.Table, run: C2BRun, steps: Steps, first: First | None = None) -> None:
-        needed = self.wanted.filter(pc.is_in(self.wanted["image_id"], draws["image_id"].combine_chunks()))
+        images = self.wanted.filter(pc.is_in(self.wanted["image_id"], draws["image_id"].combine_chunks()))
         if first is not None:
             assert isinstance(first.draws, pa.Table)
-            before = pc.is_in(needed["image_id"], first.draws["image_id"].combine_chunks())
-            needed = pa.concat_tables([needed.filter(before), needed.filter(pc.invert(before))])
+            is_first = pc.is_in(images["image_id"], first.draws["image_id"].combine_chunks())
+            images = pa.concat_tables([images.filter(is_first), images.filter(pc.invert(is_first))])
         run.begin_writing()
         with steps.step(self.doing) as on_progress:
-            self.collect(needed, run.location("images"), told_to(on_progress, first))
+            self.collect(images, run.location("images"), told_to(on_progress, first))
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,11 @@ class CellDrawing:
         """Draws `targets` images of each cell, or as many as exist, into the run's `draws` and `pool`. `only`: takes
         some of the draws, and leaves the others for another call. `look`: is shown the answers to some of them as soon
         as these are there; until then the run's draws are these."""
-        chosen = self._chosen(targets, (), only, look)
-        self._write_drawn(chosen)
-        if any(one.looked.num_rows for one in chosen) and not any(one.drawn.num_rows for one in chosen):
+        selections = self._chosen(targets, (), only, look)
+        self._write_drawn(selections)
+        if any(selection.looked.num_rows for selection in selections) and not any(
+            selection.drawn.num_rows for selection in selections
+        ):
             raise SourceError(f"{self.run.path}: {_nothing_accepted(self.run)}")
 
     def draw_again(self, targets: Targets, fresh: bool) -> None:
@@ -138,15 +140,15 @@ class CellDrawing:
         self._write("confirmation_pool", [one.looked for one in chosen])
         self._write("confirmation", [one.drawn for one in chosen])
 
-    def _write_drawn(self, chosen: Sequence[Selection]) -> None:
-        self._write("pool", [one.looked for one in chosen])
-        self._write("draws", [one.drawn for one in chosen])
+    def _write_drawn(self, selections: Sequence[Selection]) -> None:
+        self._write("pool", [selection.looked for selection in selections])
+        self._write("draws", [selection.drawn for selection in selections])
 
-    def _write(self, name: str, several: Sequence[Draws]) -> None:
-        self.run.write_batches(name, (batch for draws in several for batch in draws.to_batches()))
+    def _write(self, name: str, tables: Sequence[Draws]) -> None:
+        self.run.write_batches(name, (batch for draws in tables for batch in draws.to_batches()))
 
     def _chosen(
-        self, targets: Targets, besides: Collection[str], only: Some | None = None, look: Look | None = None
+        self, targets: Targets, excluded: Collection[str], only: Some | None = None, look: Look | None = None
     ) -> list[Selection]:
         """Selects images in a few rounds, all cells together: missing images are fetched and verified until no cell
         lacks any.
@@ -155,27 +157,27 @@ class CellDrawing:
         """
         run = self.run
         before: list[Draws] = []
-        about = contents(run.proposals, run.captions)
+        contents_of_captions = contents(run.proposals, run.captions)
         while True:
-            seen = _looked(run, self.verifier, about)
-            chosen = [plan.select(targets, seen, besides) for plan in self.plans]
+            seen = _looked(run, self.verifier, contents_of_captions)
+            selections = [plan.select(targets, seen, excluded) for plan in self.plans]
             if only is not None:
-                chosen = [only(one) for one in chosen]
-            missing = [one.missing for one in chosen]
-            lacking = sum(one.num_rows for one in missing)
-            if not lacking:
-                return chosen
-            if before and all(one.equals(other) for one, other in zip(missing, before, strict=True)):
-                raise RunError(f"{run.path}: {lacking} images were looked at and are not there; delete the run")
-            first: list[First | None] = [None] * len(chosen)
+                selections = [only(selection) for selection in selections]
+            missing = [selection.missing for selection in selections]
+            missing_images = sum(table.num_rows for table in missing)
+            if not missing_images:
+                return selections
+            if before and all(table.equals(other) for table, other in zip(missing, before, strict=True)):
+                raise RunError(f"{run.path}: {missing_images} images were looked at and are not there; delete the run")
+            first: list[First | None] = [None] * len(selections)
             if look is not None:
-                some = [look.some(one) for one in chosen]
-                self._write_drawn(some)
-                first = [First(one.missing, look.at_answers_to(one.drawn)) for one in some]
-            for plan, one, its_first in zip(self.plans, missing, first, strict=True):
-                if one.num_rows:
-                    plan.gather(one, run, self.steps, its_first)
-            if self.verifier is not None:  # labelled images, which are no tables, have none
+                looked_at = [look.some(selection) for selection in selections]
+                self._write_drawn(looked_at)
+                first = [First(part.missing, look.at_answers_to(part.drawn)) for part in looked_at]
+            for plan, table, its_first in zip(self.plans, missing, first, strict=True):
+                if table.num_rows:
+                    plan.gather(table, run, self.steps, its_first)
+            if self.verifier is not None:  # draws of labelled images are no tables, and have no verifier
                 self.verifier.verify(pa.concat_tables(missing), run, self.steps, self.source)
             before = missing
 
@@ -190,9 +192,9 @@ def _nothing_accepted(run: C2BRun) -> str:
     )
 
 
-def _looked(run: C2BRun, verifier: Verifier | None, about: Mapping[str, Content]) -> SeenImages:
+def _looked(run: C2BRun, verifier: Verifier | None, contents_of_captions: Mapping[str, Content]) -> SeenImages:
     verified = None if verifier is None else run.verifications.select(COLUMNS)
-    return SeenImages(partial(run.read, "images"), verified, about, _Absent(run))
+    return SeenImages(partial(run.read, "images"), verified, contents_of_captions, _Absent(run))
 
 
 @dataclass(frozen=True)
@@ -211,26 +213,28 @@ class _Absent:
 
 def from_index(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> SourcePlan:
     """Returns a plan for images of an index, from the pools of the run's captions."""
-    path, about = str(config.images.index), config.images
-    assert about.pool is not None
-    assert about.selection is not None
+    path, image_config = str(config.images.index), config.images
+    assert image_config.pool is not None
+    assert image_config.selection is not None
     assert config.images_per_cell is not None
     with steps.step("retrieve") as on_progress:
         index = models.describe("index", path)
         encoder = models.describe("encoder", index.encoder)
         captions = run.captions
-        searches = to_retrieve(captions, encoder.revision, index.revision, about.pool)
+        searches = to_retrieve(captions, encoder.revision, index.revision, image_config.pool)
         finder, out = partial(finder_of, models.encoder(index.encoder), models.index(path)), run.location("retrieved")
-        search(models.searcher, searches, finder, about.pool, out, on_progress)
+        search(models.searcher, searches, finder, image_config.pool, out, on_progress)
         searched = read_stage(out)
         searched = searched.filter(pc.is_in(searched["retrieval_id"], searches["retrieval_id"].combine_chunks()))
         nearest, images = retrieved(captions, searched, index.revision)
-        pools = CellPools(captions, nearest, about.selection, config.seed, shuffled=about.selection != NEAREST)
-        if about.selection == NEAREST and config.budget is not None:
+        pools = CellPools(
+            captions, nearest, image_config.selection, config.seed, shuffled=image_config.selection != NEAREST
+        )
+        if image_config.selection == NEAREST and config.budget is not None:
             pools = pools.fixed(config.images_per_cell)
         check_unchanged(run, lambda: images, models.index(path), models.runner)
-        if about.cluster is not None:
-            clusters = partial(clusters_of_index, models.index(path), images, about.cluster)
+        if image_config.cluster is not None:
+            clusters = partial(clusters_of_index, models.index(path), images, image_config.cluster)
             run.write("clusters", models.runner.call(clusters, FETCH))
         models_used = {
             "encoder": model_row(index.encoder, encoder),
@@ -251,21 +255,21 @@ def from_generator(config: AuditConfig, run: C2BRun, models: Backend, steps: Ste
     spec = str(config.images.generator)
     assert config.images_per_cell is not None
     with steps.step("plan images to generate"):
-        known = models.describe("image_generator", spec)
-        revision = known.revision
-        warn_of_assumptions(steps, spec, known)
+        description = models.describe("image_generator", spec)
+        revision = description.revision
+        warn_of_assumptions(steps, spec, description)
         factory = partial(of_revision, models.image_generator(spec), revision, spec)
         captions = run.captions
         check_captions(captions)
         fewest = min(map(len, cells_of(captions).values()), default=1)
         assert config.most_per_cell is not None
-        fresh = config.most_per_cell - config.images_per_cell
-        most = ceil(config.images_per_cell / fewest) + ceil(fresh / fewest)
+        fresh_images = config.most_per_cell - config.images_per_cell
+        most = ceil(config.images_per_cell / fewest) + ceil(fresh_images / fewest)
         draws, images = generated(captions, revision, most, config.seed)
-        run.update({"models": {"generator": model_row(spec, known)}})
+        run.update({"models": {"generator": model_row(spec, description)}})
 
-    def collect(needed: pa.Table, out: str, on_progress: OnProgress) -> object:
-        return ImageStages(models.runner).generate(needed, factory, out, on_progress)
+    def collect(images: pa.Table, out: str, on_progress: OnProgress) -> object:
+        return ImageStages(models.runner).generate(images, factory, out, on_progress)
 
     return SourcePlan(first_of(draws, captions), images, collect, "generate images")
 
@@ -276,15 +280,15 @@ def first_of(draws: pa.Table, captions: pa.Table) -> Select:
     cells = cells_of(captions)
 
     def select(targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection:
-        left = draws
+        remaining = draws
         if besides:
             left_out = pa.array(sorted(besides), pa.string())
-            left = draws.filter(pc.invert(pc.is_in(draws["image_id"], left_out)))
-        captions = left["caption_id"].combine_chunks().dictionary_encode()
+            remaining = draws.filter(pc.invert(pc.is_in(draws["image_id"], left_out)))
+        captions = remaining["caption_id"].combine_chunks().dictionary_encode()
         share = shares(cells, targets)
         most = np.array([share.get(caption, 0) for caption in captions.dictionary.to_pylist()], np.int64)
         owners = captions.indices.to_numpy()
-        drawn = left.filter(pa.array(_number_within(owners) < most[owners]))
+        drawn = remaining.filter(pa.array(_number_within(owners) < most[owners]))
         return Selection(drawn, drawn, drawn.filter(pa.array(seen.lacking(drawn))))
 
     return select
@@ -312,4 +316,4 @@ def told_to(on_progress: OnProgress, first: First | None) -> OnProgress:
 
 
 def by_rows(collect: CollectRows) -> Collect:
-    return lambda needed, out, on_progress: collect(needed["row"].to_numpy(), out, on_progress)
+    return lambda images, out, on_progress: collect(images["row"].to_numpy(), out, on_progress)

@@ -94,8 +94,8 @@ def estimate(config: FileOrFields | AuditConfig, via: str = AUTO) -> list[Cost]:
     config = with_classes(config)
     check(config, via)
     if config.images.sources == ("labelled",):
-        images, measured = _of_table(config)
-        costs = [*measured, Cost("images to read", *images)]
+        images, model_costs = _of_table(config)
+        costs = [*model_costs, Cost("images to read", *images)]
     else:
         captions, note = _captions(config)
         images = _drawn(config, captions)
@@ -119,10 +119,12 @@ def _captions(config: AuditConfig) -> tuple[pa.Table, str]:
     attributes, note = dict(config.attributes or {}), ""
     if config.language_model is not None:
         values = [f"value {number + 1}" for number in range(ASSUMED_VALUES)]
-        known = {normalise(name) for name in attributes}
-        named = dict.fromkeys(name for pair in config.intersections for name in pair if normalise(name) not in known)
-        others = (f"attribute {number + 1}" for number in range(ASSUMED_ATTRIBUTES - len(named)))
-        attributes |= dict.fromkeys([*named, *others], values)
+        named_forms = {normalise(name) for name in attributes}
+        pair_names = dict.fromkeys(
+            name for pair in config.intersections for name in pair if normalise(name) not in named_forms
+        )
+        assumed_names = (f"attribute {number + 1}" for number in range(ASSUMED_ATTRIBUTES - len(pair_names)))
+        attributes |= dict.fromkeys([*pair_names, *assumed_names], values)
         note = f"assuming {ASSUMED_ATTRIBUTES} attributes of {ASSUMED_VALUES} values a class from the language model"
     proposals, _ = propose(config.task, config.classes, None, attributes, config.seed)
     captions, _ = caption(config.task, proposals, None, config.captions_per_cell, config.seed, config.templates)
@@ -141,8 +143,8 @@ def _drawn(config: AuditConfig, captions: pa.Table) -> tuple[int, int]:
     """Returns the images at the first look and at most, from all sources, as the audit's own functions grant them."""
     sources = len(config.images.sources)
     first = sources * sum(targets(captions, first_grant(captions, config), config).values())
-    whole = config.model_copy(update={"budget": None})
-    most = sources * sum(targets(captions, first_grant(captions, whole), whole).values())
+    without_budget = config.model_copy(update={"budget": None})
+    most = sources * sum(targets(captions, first_grant(captions, without_budget), without_budget).values())
     if config.budget is not None:
         most = max(first, min(most, config.budget.images))
     if config.confirm:
@@ -160,8 +162,10 @@ def _source(source: str, config: AuditConfig, captions: pa.Table, images: tuple[
         return Cost("images to generate", least, most, generations(str(config.images.generator)))
     if config.images.selection == NEAREST or config.images.pool is None:
         return Cost("images to retrieve", least, most)
-    looked = max(least, _pools(config, captions))
-    return Cost("images to retrieve", least, looked, note=f"at most the {config.images.pool} of each caption's pool")
+    most_looked_at = max(least, _pools(config, captions))
+    return Cost(
+        "images to retrieve", least, most_looked_at, note=f"at most the {config.images.pool} of each caption's pool"
+    )
 
 
 def _pools(config: AuditConfig, captions: pa.Table) -> int:
@@ -200,11 +204,11 @@ def _of_table(config: AuditConfig) -> tuple[tuple[int, int], list[Cost]]:
     table = load()
     attributes = attributes_of(config, table)
     rows = attributes.of.rows
-    measured = [measurements(load, rows)] if attributes.to_measure else []
+    measuring_costs = [measurements(load, rows)] if attributes.to_measure else []
     if attributes.by_models:
-        return (len(rows), len(rows)), [*measured, *_looked_at(config, len(rows))]
+        return (len(rows), len(rows)), [*measuring_costs, *_looked_at(config, len(rows))]
     if attributes.to_measure:
-        return _to_draw(config, attributes, len(rows)), measured
+        return _to_draw(config, attributes, len(rows)), measuring_costs
     return _known_draws(config, table, attributes), []
 
 
@@ -233,8 +237,10 @@ def _known_draws(config: AuditConfig, table: LabelledTable, attributes: Attribut
     proposals, captions, draws = labelled_rows(
         labels, table.revision, config.classes, attributes.named, limit, config.perturb is None
     )
-    more_captions, more = labelled_pair_rows(labels, table.revision, pairs(proposals, config.intersections), limit)
-    draws = RowDraws({**draws.rows, **more.rows}, table.revision)
+    more_captions, pair_draws = labelled_pair_rows(
+        labels, table.revision, pairs(proposals, config.intersections), limit
+    )
+    draws = RowDraws({**draws.rows, **pair_draws.rows}, table.revision)
     rows = len(draws.distinct())
     if config.budget is None:
         return rows, rows

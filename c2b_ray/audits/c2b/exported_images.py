@@ -37,17 +37,21 @@ def run_images(run: C2BRun, classifier: str | None = None) -> RunImages:
     """Returns the images that the classifier, or any (None), got wrong. Raises RunError for a run without scores."""
     if not run.has("scores"):
         raise RunError(f"{run.path}: the run has no scores yet; run its c2b audit to the end", run=run.path)
-    chosen = None if classifier is None else one_of(run, classifier, Argument.CLASSIFIER)
+    chosen_classifier = None if classifier is None else one_of(run, classifier, Argument.CLASSIFIER)
     names = names_of(run.scores["classifier"].unique().to_pylist())
-    found = [one for one in _findings(run, names) if chosen is None or one.finding.classifier == names[chosen]]
-    place = place_of(run.record.config.get("images"))
+    cell_findings = [
+        cell_finding
+        for cell_finding in _findings(run, names)
+        if chosen_classifier is None or cell_finding.finding.classifier == names[chosen_classifier]
+    ]
+    image_locations = place_of(run.record.config.get("images"))
     return RunImages(
-        tables=partial(_tables, run, chosen, names, found, place),
-        findings=[one.finding for one in found],
-        title=f"Failures of {', '.join(names[name] for name in names if chosen in (None, name))}",
+        tables=partial(_tables, run, chosen_classifier, names, cell_findings, image_locations),
+        findings=[cell_finding.finding for cell_finding in cell_findings],
+        title=f"Failures of {', '.join(names[name] for name in names if chosen_classifier in (None, name))}",
         about=about(run, ("task", "classes", "right", "tau", "alpha", "seed")),
         read=partial(read_pictures, run),
-        root=place.root,
+        root=image_locations.root,
     )
 
 
@@ -71,23 +75,23 @@ def _findings(run: C2BRun, names: Mapping[str, str]) -> list[_CellFinding]:
         result.append(_CellFinding(finding, target_class, frozenset(cells)))
 
     for group in ranked(run.scores):
-        for cell in sorted(group.cells, key=lambda one: -one.weight):
+        for cell in sorted(group.cells, key=lambda scored_cell: -scored_cell.weight):
             if cell.is_finding:
                 name = f"{cell.attribute}/{cell.bias_class}"
                 text = _text(sentence(group, cell, names[cell.classifier], confidence))
                 add(cell.classifier, cell.target_class, name, [name], text)
     for row in intersections.strongest(run.intersections.to_pylist()):
-        both = [f"{row['attribute_a']}/{row['value_a']}", f"{row['attribute_b']}/{row['value_b']}"]
+        both_values = [f"{row['attribute_a']}/{row['value_a']}", f"{row['attribute_b']}/{row['value_b']}"]
         text = _text(intersections.sentence(row, names[row["classifier"]], confidence))
-        add(row["classifier"], row["target_class"], f"{row['attribute']}/{row['bias_class']}", both, text)
+        add(row["classifier"], row["target_class"], f"{row['attribute']}/{row['bias_class']}", both_values, text)
     for row in strongest_pooled(run.read("pooled").to_pylist()):
         name = f"{row['attribute']}/{row['bias_class']}"
         add(row["classifier"], None, name, [name], pooled_sentence(row, names[row["classifier"]], confidence))
     return result
 
 
-def _text(of: Sentence) -> str:
-    return "".join(span.text for span in of)
+def _text(spans: Sentence) -> str:
+    return "".join(span.text for span in spans)
 
 
 def _tables(
@@ -95,7 +99,7 @@ def _tables(
     classifier: str | None,
     names: Mapping[str, str],
     findings: Sequence[_CellFinding],
-    place: Place,
+    image_locations: Place,
     with_bytes: bool,
 ) -> Iterator[pa.Table]:
     """Yields parts of the table; all columns but the bytes are in memory at once."""
@@ -111,19 +115,19 @@ def _tables(
             of_image.append(row["cell"])
         keys[row["image_id"]] = row["key"]
     answers = _Answered(run, list(keys), names, wrong)
-    shown = list(cells)
-    for start in range(0, len(shown), CHUNK):
-        part = shown[start : start + CHUNK]
+    all_cells = list(cells)
+    for start in range(0, len(all_cells), CHUNK):
+        part = all_cells[start : start + CHUNK]
         ids = list(dict.fromkeys(image_id for image_id, _ in part))
-        places = _places(run, ids, place)
-        lying_nowhere = [image_id for image_id in ids if places.get(image_id) is None]
-        held = read_pictures(run, lying_nowhere) if with_bytes else {}
+        location_of_image = _places(run, ids, image_locations)
+        without_location = [image_id for image_id in ids if location_of_image.get(image_id) is None]
+        stored = read_pictures(run, without_location) if with_bytes else {}
         rows = [
             {
                 "image_id": image_id,
                 "key": keys[image_id],
-                "location": places.get(image_id),
-                "bytes": held.get(image_id),
+                "location": location_of_image.get(image_id),
+                "bytes": stored.get(image_id),
                 "truth": truth,
                 "text": None,
                 "predictions": answers.to(image_id, truth),
@@ -136,20 +140,26 @@ def _tables(
 
 
 def _tags(truth: str, cells: Sequence[str], findings: Sequence[_CellFinding]) -> list[str]:
-    there = set(cells)
-    of_image = [one for one in findings if one.target_class in (None, truth) and one.cells <= there]
-    return list(dict.fromkeys(one.finding.tag for one in of_image))  # one per classifier that it is a finding on
+    cells_of_image = set(cells)
+    of_image = [
+        cell_finding
+        for cell_finding in findings
+        if cell_finding.target_class in (None, truth) and cell_finding.cells <= cells_of_image
+    ]
+    return list(
+        dict.fromkeys(cell_finding.finding.tag for cell_finding in of_image)
+    )  # one per classifier that it is a finding on
 
 
-def _places(run: C2BRun, image_ids: Sequence[str], place: Place) -> dict[str, str | None]:
+def _places(run: C2BRun, image_ids: Sequence[str], image_locations: Place) -> dict[str, str | None]:
     rows = [
         row
-        for some in chosen_rows(run, "images", "image_id", image_ids, ["image_id", "row"])
-        for row in some.to_pylist()
+        for part in chosen_rows(run, "images", "image_id", image_ids, ["image_id", "row"])
+        for row in part.to_pylist()
         if row["row"] is not None
     ]
-    found = place.locations([row["row"] for row in rows])
-    return dict(zip((row["image_id"] for row in rows), found, strict=True))
+    locations = image_locations.locations([row["row"] for row in rows])
+    return dict(zip((row["image_id"] for row in rows), locations, strict=True))
 
 
 class _Answered:

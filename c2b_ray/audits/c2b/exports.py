@@ -91,13 +91,13 @@ def model_card(run: C2BRun, classifier: str) -> str:
     """Markdown with front matter for the classifier of that spec."""
     scores = run.scores
     groups = [group for group in ranked(scores) if group.classifier == classifier]
-    drawn = images_used(run, classifier)
+    images = images_used(run, classifier)
     manifest = run.manifest
     # Two of one name get the suffixes that they have on the page.
     name = names_of(scores["classifier"].unique().to_pylist()).get(classifier, clean_setting(classifier))
-    front_matter = metadata(manifest, run.config, groups, name, drawn)
+    front_matter = metadata(manifest, run.config, groups, name, images)
     front = yaml.safe_dump(front_matter, sort_keys=False, allow_unicode=True, width=math.inf)
-    return f"---\n{front}---\n\n{section(run, groups, (classifier, name), drawn)}"
+    return f"---\n{front}---\n\n{section(run, groups, (classifier, name), images)}"
 
 
 def metadata(
@@ -143,9 +143,9 @@ def section(run: C2BRun, groups: Sequence[Group], classifier: tuple[str, str], i
 
 def images_used(run: C2BRun, classifier: str) -> int:
     """Counts the distinct images that captions drew and the classifier answered."""
-    drawn = set(run.draws["image_id"].to_pylist())
+    drawn_ids = set(run.draws["image_id"].to_pylist())
     answers = answers_of(run.predictions, classifier)
-    return len(drawn & answers.answered())
+    return len(drawn_ids & answers.answered())
 
 
 def escaped(text: str) -> str:
@@ -169,9 +169,9 @@ def _dataset(manifest: Mapping[str, Any], config: AuditConfig, images: int) -> d
 
 
 def _metrics(groups: Sequence[Group], cells: Sequence[Cell]) -> Iterator[dict[str, object]]:
-    seen, right = sum(cell.n for cell in cells), sum(cell.correct for cell in cells)
-    if seen:
-        yield {"type": "accuracy", "value": round(right / seen, 4), "name": "Accuracy over all cells"}
+    images, right = sum(cell.n for cell in cells), sum(cell.correct for cell in cells)
+    if images:
+        yield {"type": "accuracy", "value": round(right / images, 4), "name": "Accuracy over all cells"}
     yield {
         "type": "findings",
         "value": sum(cell.is_finding for cell in cells),
@@ -221,13 +221,14 @@ def _source(config: AuditConfig) -> str:
 
 
 def _findings_line(cells: Sequence[Cell], tau: float, alpha: float) -> str:
-    of = Counter(cell.verdict for cell in cells)
-    findings = of["against"] + of["for"]
+    verdicts = Counter(cell.verdict for cell in cells)
+    findings = verdicts["against"] + verdicts["for"]
     return (
         f"{words.plural(findings, 'cell shows', 'cells show')} an established bias (|φ| beyond "
-        f"τ = {words.decimal(tau)} at a false discovery rate of α = {words.decimal(alpha)}), {words.count(of['none'])} "
-        f"{'is' if of['none'] == 1 else 'are'} clear: shown to have none that large, and "
-        f"{words.count(of['undetermined'])} {'stays' if of['undetermined'] == 1 else 'stay'} undetermined."
+        f"τ = {words.decimal(tau)} at a false discovery rate of α = {words.decimal(alpha)}), "
+        f"{words.count(verdicts['none'])} "
+        f"{'is' if verdicts['none'] == 1 else 'are'} clear: shown to have none that large, and "
+        f"{words.count(verdicts['undetermined'])} {'stays' if verdicts['undetermined'] == 1 else 'stay'} undetermined."
     )
 
 
@@ -249,8 +250,8 @@ def _more(run: C2BRun, classifier: tuple[str, str]) -> list[str]:
     of_pairs = [intersections.sentence(row, name, confidence) for row in pairs[:MOST_FINDINGS]]
     of_all = [(Span(pooled_sentence(row, name, confidence)),) for row in pooled[:MOST_FINDINGS]]
     return [
-        f"{title}\n\n{_list(sentences, found)}"
-        for title, sentences, found in (
+        f"{title}\n\n{_list(sentences, number_found)}"
+        for title, sentences, number_found in (
             ("Two values at once:", of_pairs, len(pairs)),
             ("Over all classes together:", of_all, len(pooled)),
         )
@@ -258,14 +259,14 @@ def _more(run: C2BRun, classifier: tuple[str, str]) -> list[str]:
     ]
 
 
-def _list(sentences: Sequence[Sentence], found: int) -> str:
-    """Returns a list of the strongest of `found` findings."""
+def _list(sentences: Sequence[Sentence], number_found: int) -> str:
+    """Returns a list of the strongest of `number_found` findings."""
     lines = [
         "- " + "".join(f"**{escaped(span.text)}**" if span.strong else _inline(span.text) for span in spans)
         for spans in sentences
     ]
-    if found > len(sentences):
-        lines.append(f"- And {words.count(found - len(sentences))} more, in the audit's report.")
+    if number_found > len(sentences):
+        lines.append(f"- And {words.count(number_found - len(sentences))} more, in the audit's report.")
     return "\n".join(lines)
 
 
@@ -285,14 +286,14 @@ def _undetermined_line(cells: Sequence[Cell]) -> str:
 
 
 def _method_line(config: AuditConfig, cells: Sequence[Cell]) -> str:
-    drawn = ""
+    how_drawn = ""
     if _source(config) == SOURCES["retrieve"] and any(cell.basis not in ("labels", "calibrated") for cell in cells):
-        drawn = (
+        how_drawn = (
             " Images found by caption are noisy labels: a finding says that the classifier does worse, or better, on "
             "what the captions found."
         )
     if any(cell.basis == "calibrated" for cell in cells):
-        drawn += (
+        how_drawn += (
             " A verifier looked at what the images show; accuracies and φ are corrected for that, and for its own "
             "errors as measured on labelled images."
         )
@@ -302,7 +303,7 @@ def _method_line(config: AuditConfig, cells: Sequence[Cell]) -> str:
         "hypothesis that it does not is rejected at a false discovery rate of "
         f"α = {words.decimal(config.alpha)} over all cells of all classifiers of the audit (Benjamini and Hochberg "
         "1995)."
-        f"{drawn}"
+        f"{how_drawn}"
     )
 
 

@@ -72,11 +72,11 @@ def found_attributes(
     names them. The classifiers answer about the finding half."""
     halves = _halves(config, run, models, classifiers, looked, clusters, steps)
     reasons: dict[str, str] = {}
-    several = len(classifiers) > 1
+    has_several = len(classifiers) > 1
     words = {} if halves.captions is None else {name: _words(halves, name, looked.of) for name in halves.wrong}
-    found = _attributes_of(words, halves, looked.of)
+    attributes = _attributes_of(words, halves, looked.of)
     for name in halves.wrong:
-        of_name = f" of {name}" if several else ""
+        of_name = f" of {name}" if has_several else ""
         if name in words and not any(words[name].values()):
             reasons[f"word of a caption{of_name}"] = "no word goes with wrong answers in one half of the images"
         if halves.vectors is not None:
@@ -85,8 +85,8 @@ def found_attributes(
             if slices is None:
                 reasons[attribute] = "no class has enough images in each half for two clusters"
             else:
-                found.append(slices)
-    return found, reasons
+                attributes.append(slices)
+    return attributes, reasons
 
 
 def _halves(
@@ -101,22 +101,22 @@ def _halves(
     """Has the models describe and embed all images, and the classifiers answer about one half."""
     described = embedded = None
     if (spec := config.images.words) is not None:
-        known = models.describe("captioner", spec)
-        note_models(run, {"describer": model_row(spec, known)})
-        warn_of_assumptions(steps, spec, known)
-        asked = {one: [known.revision] for one in config.classes}
-        role = partial(of_revision, models.captioner(spec), known.revision, spec)
+        description = models.describe("captioner", spec)
+        note_models(run, {"describer": model_row(spec, description)})
+        warn_of_assumptions(steps, spec, description)
+        questions = {target: [description.revision] for target in config.classes}
+        role = partial(of_revision, models.captioner(spec), description.revision, spec)
         with steps.step("describe images") as on_progress:
-            look = Look("descriptions", asked, describe, role, DESCRIBE)
+            look = Look("descriptions", questions, describe, role, DESCRIBE)
             described = observe(run, models.runner, looked, look, on_progress)
     if (spec := config.images.slices) is not None:
-        known = models.describe("encoder", spec)
-        note_models(run, {"slicer": model_row(spec, known)})
-        warn_of_assumptions(steps, spec, known)
-        asked = {one: [known.revision] for one in config.classes}
-        encoder = partial(of_revision, models.encoder(spec), known.revision, spec)
+        description = models.describe("encoder", spec)
+        note_models(run, {"slicer": model_row(spec, description)})
+        warn_of_assumptions(steps, spec, description)
+        questions = {target: [description.revision] for target in config.classes}
+        encoder = partial(of_revision, models.encoder(spec), description.revision, spec)
         with steps.step("embed images") as on_progress:
-            look = Look("vectors", asked, embed, encoder, EMBED)
+            look = Look("vectors", questions, embed, encoder, EMBED)
             embedded = observe(run, models.runner, looked, look, on_progress)
     rows, contents, captions, vectors = _joined(described, embedded)
     names = parted_by(clusters, rows, contents)
@@ -141,11 +141,11 @@ def _joined(
     described: pa.Table | None, embedded: pa.Table | None
 ) -> tuple[NDArray[np.int64], list[str], list[str] | None, NDArray[np.float32] | None]:
     """Returns the rows that every model said something of, their contents, captions and vectors."""
-    tables = [one for one in (described, embedded) if one is not None]
+    tables = [model_table for model_table in (described, embedded) if model_table is not None]
     rows = tables[0]["row"].to_numpy()
     for table in tables[1:]:
         rows = np.intersect1d(rows, table["row"].to_numpy())
-    tables = [one.filter(pc.is_in(one["row"], pa.array(rows))) for one in tables]
+    tables = [model_table.filter(pc.is_in(model_table["row"], pa.array(rows))) for model_table in tables]
     captions = vectors = None
     for table in tables:
         if "caption" in table.column_names:
@@ -167,62 +167,75 @@ def parted_by(clusters: pa.Array | None, rows: NDArray[np.int64], contents: Sequ
 def _answers(predictions: pa.Table, classifier: str, looked: Looked, rows: NDArray[np.int64]) -> tuple[Mask, Mask]:
     """Returns which rows a classifier answered wrongly, and which it answered."""
     answers = ClassifierAnswers(predictions, classifier)
-    at = answers.rows_of(ImageIds(image_ids(rows, looked.revision)))
+    answer_rows = answers.rows_of(ImageIds(image_ids(rows, looked.revision)))
     numbers = np.array([answers.number(name) for name in looked.of.classes], np.int64)
     target = numbers[looked.of.places[rows]]
-    taken = answers.taken(at, target)
-    known = (at >= 0) & (taken >= 0)
-    return known & (taken != target), known
+    answers_taken = answers.taken(answer_rows, target)
+    is_answered = (answer_rows >= 0) & (answers_taken >= 0)
+    return is_answered & (answers_taken != target), is_answered
 
 
-def _words(halves: Halves, classifier: str, of: OfClasses) -> dict[int, list[Word]]:
+def _words(halves: Halves, classifier: str, image_classes: OfClasses) -> dict[int, list[Word]]:
     """Returns the words that were found in each class, by its place."""
     assert halves.captions is not None
-    found = {}
-    for place, name in enumerate(of.classes):
-        here = np.flatnonzero(of.places[halves.rows] == place)
-        finding = halves.finding[here] & halves.answered[classifier][here]
-        texts = [halves.captions[at] for at in here.tolist()]
-        found[place] = telling_words(texts, name, finding, halves.wrong[classifier][here])
-    return found
+    words_of_class = {}
+    for position, name in enumerate(image_classes.classes):
+        in_class = np.flatnonzero(image_classes.places[halves.rows] == position)
+        finding = halves.finding[in_class] & halves.answered[classifier][in_class]
+        texts = [halves.captions[i] for i in in_class.tolist()]
+        words_of_class[position] = telling_words(texts, name, finding, halves.wrong[classifier][in_class])
+    return words_of_class
 
 
-def _attributes_of(words: Mapping[str, Mapping[int, Sequence[Word]]], halves: Halves, of: OfClasses) -> list[Derived]:
+def _attributes_of(
+    words: Mapping[str, Mapping[int, Sequence[Word]]], halves: Halves, image_classes: OfClasses
+) -> list[Derived]:
     """Returns an attribute for each word, with values in all classes in which it was found, of any classifier."""
-    places: dict[str, NDArray[np.int64]] = {}
+    codes_of_word: dict[str, NDArray[np.int64]] = {}
     for by_class in words.values():
-        for place, of_class in by_class.items():
-            here = np.flatnonzero(of.places[halves.rows] == place)
+        for position, of_class in by_class.items():
+            in_class = np.flatnonzero(image_classes.places[halves.rows] == position)
             for word in of_class:
-                _mark(places.setdefault(word.text, np.full(len(of.places), -1, np.int64)), word, halves, here)
+                _mark(
+                    codes_of_word.setdefault(word.text, np.full(len(image_classes.places), -1, np.int64)),
+                    word,
+                    halves,
+                    in_class,
+                )
     return [
-        Derived(f"caption says {text}", "word", f"whether a caption of the image says “{text}”", coded(at, [YES, NO]))
-        for text, at in places.items()
+        Derived(
+            f"caption says {text}", "word", f"whether a caption of the image says “{text}”", coded(codes, [YES, NO])
+        )
+        for text, codes in codes_of_word.items()
     ]
 
 
-def _mark(column: NDArray[np.int64], word: Word, halves: Halves, here: NDArray[np.int64]) -> None:
+def _mark(column: NDArray[np.int64], word: Word, halves: Halves, members: NDArray[np.int64]) -> None:
     """Gives the images of the tested half their value."""
-    tested = ~halves.finding[here]
-    column[halves.rows[here[tested]]] = np.where(word.has[tested], 0, 1)
+    tested = ~halves.finding[members]
+    column[halves.rows[members[tested]]] = np.where(word.has[tested], 0, 1)
 
 
-def _slices(config: AuditConfig, halves: Halves, classifier: str, attribute: str, of: OfClasses) -> Derived | None:
+def _slices(
+    config: AuditConfig, halves: Halves, classifier: str, attribute: str, image_classes: OfClasses
+) -> Derived | None:
     """Returns the attribute of clusters; None where no class has two."""
     assert halves.vectors is not None
-    places, names = np.full(len(of.places), -1, np.int64), dict[str, int]()
-    for place, name in enumerate(of.classes):
-        here = np.flatnonzero((of.places[halves.rows] == place) & (halves.answered[classifier] | ~halves.finding))
-        finding, wrong = halves.finding[here], halves.wrong[classifier][here]
-        slices = slices_of(halves.vectors[here], finding, wrong, name, config.seed)
-        texts = None if halves.captions is None else [halves.captions[at] for at in here.tolist()]
+    slice_numbers, names = np.full(len(image_classes.places), -1, np.int64), dict[str, int]()
+    for position, name in enumerate(image_classes.classes):
+        in_class = np.flatnonzero(
+            (image_classes.places[halves.rows] == position) & (halves.answered[classifier] | ~halves.finding)
+        )
+        finding, wrong = halves.finding[in_class], halves.wrong[classifier][in_class]
+        slices = slices_of(halves.vectors[in_class], finding, wrong, name, config.seed)
+        texts = None if halves.captions is None else [halves.captions[i] for i in in_class.tolist()]
         for number in np.unique(slices[slices >= 0]).tolist():
             inside = finding & (slices == number)
-            said = [] if texts is None else typical_words(texts, name, inside, finding)
-            value = f"{name} {number + 1}" + (f": {', '.join(said)}" if said else "")
+            typical = [] if texts is None else typical_words(texts, name, inside, finding)
+            value = f"{name} {number + 1}" + (f": {', '.join(typical)}" if typical else "")
             tested = ~finding & (slices == number)
-            places[halves.rows[here[tested]]] = names.setdefault(value, len(names))
-    if not (places >= 0).any():
+            slice_numbers[halves.rows[in_class[tested]]] = names.setdefault(value, len(names))
+    if not (slice_numbers >= 0).any():
         return None
     measure = f"the cluster of the image's embedding by {config.images.slices}"
-    return Derived(attribute, "slice", measure, coded(places, list(names)))
+    return Derived(attribute, "slice", measure, coded(slice_numbers, list(names)))

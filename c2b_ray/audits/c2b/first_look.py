@@ -47,18 +47,22 @@ def some_of_each_class(config: AuditConfig, run: C2BRun) -> Callable[[Selection]
     captions: dict[str, list[str]] = defaultdict(list)
     for row in run.read("captions", ["caption_id", "target_class"]).to_pylist():
         captions[row["target_class"]].append(row["caption_id"])
-    wanted = min(MOST_IMAGES, max(IMAGES, OF_A_CLASS * len(captions)))
-    each = -(-wanted // max(1, len(captions)))
+    images = min(MOST_IMAGES, max(IMAGES, OF_A_CLASS * len(captions)))
+    images_per_class = -(-images // max(1, len(captions)))
 
     def some(selection: Selection) -> Selection:
         if isinstance(selection.drawn, RowDraws):
             rows = [
-                _some(np.concatenate([selection.drawn.rows[name] for name in names]), each, ("look", of, config.seed))
-                for of, names in captions.items()
+                _some(
+                    np.concatenate([selection.drawn.rows[name] for name in names]),
+                    images_per_class,
+                    ("look", target, config.seed),
+                )
+                for target, names in captions.items()
             ]
-            kept = np.unique(np.concatenate(rows))
-            return Selection(*(_of_rows(draws, kept) for draws in _parts(selection)))
-        ids = [_first(selection.drawn, names, each) for names in captions.values()]
+            sampled = np.unique(np.concatenate(rows))
+            return Selection(*(_of_rows(draws, sampled) for draws in _parts(selection)))
+        ids = [_first(selection.drawn, names, images_per_class) for names in captions.values()]
         return Selection(
             *(draws.filter(pc.is_in(draws["image_id"], pa.concat_arrays(ids))) for draws in _parts(selection))
         )
@@ -90,21 +94,23 @@ class FirstLook:
         else:
             assert isinstance(draws, pa.Table)
             ids = draws["image_id"].unique()
-        wanted = pa.concat_arrays([pa.array(one.prediction_ids(ids.to_pylist()), pa.string()) for one in self._askings])
-        due = self._lacking(wanted)  # rows that are written before it is worth reading which they are
+        prediction_ids = pa.concat_arrays(
+            [pa.array(question.prediction_ids(ids.to_pylist()), pa.string()) for question in self._askings]
+        )
+        due = self._lacking(prediction_ids)  # rows to be written before the missing ones are counted again
 
         def told(progress: Progress) -> None:
             nonlocal due
             if not self._over and progress.rows >= due:
-                lacking = self._lacking(wanted)
-                due = progress.rows + lacking
-                if not lacking:
+                missing = self._lacking(prediction_ids)
+                due = progress.rows + missing
+                if not missing:
                     self.finish()
 
         return told
 
-    def _lacking(self, wanted: pa.Array) -> int:
-        return int(absent(wanted, opened(self._run.location("predictions")).census("prediction_id").ids).sum())
+    def _lacking(self, prediction_ids: pa.Array) -> int:
+        return int(absent(prediction_ids, opened(self._run.location("predictions")).census("prediction_id").ids).sum())
 
     def finish(self) -> None:
         """Judges the answers so far, where that was not done."""
@@ -114,13 +120,13 @@ class FirstLook:
 
 
 def refuse_hopeless(
-    config: AuditConfig, run: C2BRun, askings: Sequence[Classification], runner: Runner, steps: Steps
+    config: AuditConfig, run: C2BRun, questions: Sequence[Classification], runner: Runner, steps: Steps
 ) -> None:
     """Raises ConfigError where the answers so far show that every classifier is set up wrongly; warns of what else they
     show."""
-    found = note_setup(config, run, askings, runner)
-    texts = [sentences(one, len(askings) > 1) for one in found]
-    if not hopeless(found, config.classifiers):
+    findings = note_setup(config, run, questions, runner)
+    texts = [sentences(finding, len(questions) > 1) for finding in findings]
+    if not hopeless(findings, config.classifiers):
         for text in texts:
             steps.warn(text)
         return
@@ -148,8 +154,8 @@ def _some(rows: Rows, most: int, seed: tuple[object, ...]) -> Rows:
     return np.random.default_rng(seed_of(*seed)).permutation(rows)[:most]
 
 
-def _of_rows(draws: RowDraws, kept: Rows) -> RowDraws:
-    return RowDraws({name: rows[np.isin(rows, kept)] for name, rows in draws.rows.items()}, draws.revision)
+def _of_rows(draws: RowDraws, row_numbers: Rows) -> RowDraws:
+    return RowDraws({name: rows[np.isin(rows, row_numbers)] for name, rows in draws.rows.items()}, draws.revision)
 
 
 def _first(draws: pa.Table, captions: Sequence[str], most: int) -> pa.Array:
@@ -158,7 +164,7 @@ def _first(draws: pa.Table, captions: Sequence[str], most: int) -> pa.Array:
     return ids.take(pc.array_sort_indices(ids)[:most])
 
 
-# Checks whether a run's images were answered at all: scores from a small rest of the images are no audit.
+# Checks whether a run's images were answered at all: scores of a few answered images are no audit.
 
 
 LEAST = 0.5
@@ -176,22 +182,22 @@ def unanswered(draws: pa.Table, images: pa.Table, predictions: pa.Table, classif
 
     `images`: `image_id` and `error` of `tables.IMAGES`; `draws`, `predictions`: tables of their schemas.
     """
-    drawn, _ = ImageIds.numbered(draws["image_id"])
-    if not len(drawn):
+    drawn_ids, _ = ImageIds.numbered(draws["image_id"])
+    if not len(drawn_ids):
         return "no image was drawn, so nothing was audited"
-    broken = _errors(drawn, images)
+    broken = _errors(drawn_ids, images)
     problems = []
     for classifier in classifiers:
         predicted = predictions.filter(pc.equal(predictions["classifier"], classifier)).select(["image_id", "error"])
-        known = np.zeros(len(drawn), bool)
-        known[(numbers := drawn.numbers(predicted["image_id"]))[numbers >= 0]] = True
-        errors = _errors(drawn, predicted) | broken
-        errors |= {i: NEVER_SHOWN for i in np.flatnonzero(~known).tolist() if i not in errors}
-        answered = len(drawn) - len(errors)
-        if answered < LEAST * len(drawn):
+        is_answered = np.zeros(len(drawn_ids), bool)
+        is_answered[(numbers := drawn_ids.numbers(predicted["image_id"]))[numbers >= 0]] = True
+        errors = _errors(drawn_ids, predicted) | broken
+        errors |= {i: NEVER_SHOWN for i in np.flatnonzero(~is_answered).tolist() if i not in errors}
+        answered = len(drawn_ids) - len(errors)
+        if answered < LEAST * len(drawn_ids):
             count, example = _commonest(list(errors.values()))
             problems.append(
-                f"{classifier} answered {answered:,} of the {len(drawn):,} images drawn; the commonest reason, of "
+                f"{classifier} answered {answered:,} of the {len(drawn_ids):,} images drawn; the commonest reason, of "
                 f"{count:,}: {example}"
             )
     return "; ".join(problems) or None

@@ -134,7 +134,7 @@ def drafted(
     _refuse_other_labels(descriptions, matching, list(counts))
     if not matching.matches:
         raise _no_class(matching, labels, location)
-    classes = [one.target_class for one in matching.matches]
+    classes = [class_match.target_class for class_match in matching.matches]
     images: dict[str, Any] = {"source": "labelled", "table": location}
     images |= {"columns": columns} if columns else {}
     images |= {"root": table.root} if table.root else {}
@@ -148,14 +148,14 @@ def drafted(
     }
     assumed = [matching.assumed] if matching.assumed else []
     warnings = (*_left_out(matching, counts), *assumed)
-    said = [_of_images(location, table, counts), *_of_columns(columns, table), _of_labels(matching)]
+    sentences = [_of_images(location, table, counts), *_of_columns(columns, table), _of_labels(matching)]
     notes = {
         "classes": [_counted(counts, classes), *warnings[: len(matching.unmatched)]],
         "classifier": model_notes(descriptions),
         "label_map": [_of_labels(matching), *assumed],
         "images": [_of_images(location, table, counts), *_of_columns(columns, table)],
     }
-    return DraftedAudit(fields, notes, tuple(said), warnings)
+    return DraftedAudit(fields, notes, tuple(sentences), warnings)
 
 
 def written(draft: DraftedAudit, location: str) -> str:
@@ -197,17 +197,17 @@ def described(spec: str) -> Description:
     try:
         return catalog.described("classifier", spec)
     except UnstatedPreprocessingError:
-        known = catalog.described("classifier", f"{spec}{'&' if '?' in spec else '?'}preprocess=unit")
-        return Description(revision=known.revision, labels=known.labels, head=known.head)
+        description = catalog.described("classifier", f"{spec}{'&' if '?' in spec else '?'}preprocess=unit")
+        return Description(revision=description.revision, labels=description.labels, head=description.head)
 
 
 def _table(location: str, choices: Choices, labels: Sequence[str]) -> tuple[LabelledTable, dict[str, str]]:
     """Returns the labelled table with its columns and its root, and the columns that have to be named."""
     rows = open_rows(location, FIELD)
-    chosen = {IMAGE: choices.image, TARGET: choices.target_class}
-    named = {role: _named(role, name, rows) for role, name in chosen.items() if name is not None}
-    image = named.get(IMAGE) or _image_column(rows, location)
-    target = named.get(TARGET) or _class_column(rows, location, image, labels)
+    choice_of_role = {IMAGE: choices.image, TARGET: choices.target_class}
+    column_of_role = {role: _named(role, name, rows) for role, name in choice_of_role.items() if name is not None}
+    image = column_of_role.get(IMAGE) or _image_column(rows, location)
+    target = column_of_role.get(TARGET) or _class_column(rows, location, image, labels)
     columns = {role: name for role, name in ((IMAGE, image), (TARGET, target)) if role != name}
     if rows.folder == resolve(location)[1].rstrip("/") and target == LABEL:  # a folder's own name for its classes
         del columns[TARGET]
@@ -237,8 +237,8 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _usual(names: Sequence[str], usual: Sequence[str]) -> list[str]:
     """Returns the columns of usual names, the likelier first."""
-    found = [name for name in names if _bare(name) in usual]
-    return sorted(found, key=lambda name: usual.index(_bare(name)))
+    matching = [name for name in names if _bare(name) in usual]
+    return sorted(matching, key=lambda name: usual.index(_bare(name)))
 
 
 def _image_column(rows: Rows, location: str) -> str:
@@ -250,13 +250,13 @@ def _image_column(rows: Rows, location: str) -> str:
         or (pa.types.is_struct(field.type) and {"bytes", "path"} <= {part.name for part in field.type})
     ]
     texts = [name for name in rows.schema.names if name not in pictures and _is_text(rows.schema.field(name).type)]
-    found = _usual(pictures, IMAGE_NAMES) or pictures or _usual(texts, IMAGE_NAMES)
-    if not found:
+    candidates = _usual(pictures, IMAGE_NAMES) or pictures or _usual(texts, IMAGE_NAMES)
+    if not candidates:
         raise ConfigError(
             "--image-column",
             f"no column of {location} is called as columns of images are; name it: {', '.join(rows.schema.names[:20])}",
         )
-    return found[0]
+    return candidates[0]
 
 
 def _class_column(rows: Rows, location: str, image: str, labels: Sequence[str]) -> str:
@@ -264,20 +264,20 @@ def _class_column(rows: Rows, location: str, image: str, labels: Sequence[str]) 
     classifier."""
     names = [name for name in rows.schema.names if name != image]
     numbered = [name for name in names if class_names(rows.schema, name) is not None]
-    found = _usual(names, CLASS_NAMES) or numbered
-    if not found:
+    candidates = _usual(names, CLASS_NAMES) or numbered
+    if not candidates:
         raise ConfigError(
             "--class-column",
             f"no column of {location} is called as columns of classes are; name it: {', '.join(names[:20]) or 'none'}",
         )
-    if len(found) == 1 or TARGET in found:
-        return TARGET if TARGET in found else found[0]
-    known = set(map(normalise, labels))
+    if len(candidates) == 1 or TARGET in candidates:
+        return TARGET if TARGET in candidates else candidates[0]
+    label_forms = set(map(normalise, labels))
     shares = []
-    for name in found:
+    for name in candidates:
         values = class_names(rows.schema, name) or rows.columns([name])[name].unique().drop_null().to_pylist()
-        shares.append(sum(normalise(str(value)) in known for value in values) / max(1, len(values)))
-    return found[shares.index(max(shares))]
+        shares.append(sum(normalise(str(value)) in label_forms for value in values) / max(1, len(values)))
+    return candidates[shares.index(max(shares))]
 
 
 def _root(table: LabelledTable, location: str, folder: str) -> str | None:
@@ -289,17 +289,21 @@ def _root(table: LabelledTable, location: str, folder: str) -> str | None:
                 "--root", f"the images of {location} share no folder, such as {outside[0]!r}; name one above them all"
             )
         return f"s3://{root}" if is_remote(location) else root
-    some = list(islice(table.paths(), SAMPLE))
+    sample = list(islice(table.paths(), SAMPLE))
     filesystem = resolve(location)[0]
-    if not some or not isinstance(filesystem, fs.LocalFileSystem) or any(Path(folder, name).exists() for name in some):
+    if (
+        not sample
+        or not isinstance(filesystem, fs.LocalFileSystem)
+        or any(Path(folder, name).exists() for name in sample)
+    ):
         return None
     below = sorted(path for path in Path(folder).iterdir() if path.is_dir() and not path.name.startswith("."))
     for path in below[:MOST_FOLDERS]:
-        if all((inside := path_below(str(path), folder, name)) and (path / inside).is_file() for name in some):
+        if all((inside := path_below(str(path), folder, name)) and (path / inside).is_file() for name in sample):
             return str(path)
     raise SourceError(
-        f"{location}: none of its first {len(some)} images is there, such as {some[0]!r}, neither beside the table nor "
-        "in a folder beside it; name the folder that the paths are relative to with --root"
+        f"{location}: none of its first {len(sample)} images is there, such as {sample[0]!r}, neither beside the table "
+        "nor in a folder beside it; name the folder that the paths are relative to with --root"
     )
 
 
@@ -317,9 +321,9 @@ def _counts(table: LabelledTable) -> dict[str, int]:
 
 def _numbered(table: LabelledTable, counts: Mapping[str, int], location: str) -> list[str] | None:
     """Returns the classes in the order of their numbers, where the table has numbers for them."""
-    named = table.numbered_classes
-    if named is not None:
-        return named
+    classes = table.numbered_classes
+    if classes is not None:
+        return classes
     of_table = location.lower().endswith(TABLES)
     return sorted(counts, key=int) if of_table and all(name.isdecimal() for name in counts) else None
 
@@ -328,8 +332,8 @@ def _refuse_other_labels(
     descriptions: Mapping[str, Description], matching: LabelMatches, classes: Sequence[str]
 ) -> None:
     """Raises ConfigError where another classifier's labels would stand for other classes: a label map serves all."""
-    first, *others = descriptions
-    for name in others:
+    first, *further = descriptions
+    for name in further:
         if descriptions[name].labels != descriptions[first].labels:
             raise ConfigError(
                 "classifier", f"{first} and {name} have different labels; audit them one by one and compare the runs"
@@ -340,13 +344,13 @@ def _no_class(matching: LabelMatches, labels: Sequence[str], location: str) -> C
     if is_unnamed(labels):
         count = f"it has {len(labels):,} outputs, and {location} {len(matching.unmatched):,} classes"
         return ConfigError("classifier", f"{count}; {NAME_LABELS}")
-    some = ", ".join(repr(one.target_class) for one in matching.unmatched[:_LISTED])
-    close = [name for one in matching.unmatched for name in one.nearest]
-    known = f"the nearest labels: {', '.join(dict.fromkeys(close))}" if close else f"its labels: {_few(labels)}"
+    examples = ", ".join(repr(class_match.target_class) for class_match in matching.unmatched[:_LISTED])
+    close = [name for class_match in matching.unmatched for name in class_match.nearest]
+    hint = f"the nearest labels: {', '.join(dict.fromkeys(close))}" if close else f"its labels: {_few(labels)}"
     return ConfigError(
         "classes",
-        f"no class of {location} is a label of the classifier ({some}); {known}. Write an audit file with `label_map`, "
-        "or rename the classes",
+        f"no class of {location} is a label of the classifier ({examples}); {hint}. Write an audit file with "
+        "`label_map`, or rename the classes",
     )
 
 
@@ -355,15 +359,17 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _task(classes: Sequence[str]) -> str:
-    more = "" if len(classes) <= _LISTED else f" and {len(classes) - _LISTED:,} other classes"
-    return f"Tell what a picture shows: {', '.join(classes[:_LISTED])}{more}."
+    remainder = "" if len(classes) <= _LISTED else f" and {len(classes) - _LISTED:,} other classes"
+    return f"Tell what a picture shows: {', '.join(classes[:_LISTED])}{remainder}."
 
 
 def _left_out(matching: LabelMatches, counts: Mapping[str, int]) -> list[str]:
     lines = []
-    for one in matching.unmatched:
-        near = f"; the nearest: {', '.join(one.nearest)}" if one.nearest else ""
-        lines.append(f"{one.target_class} ({_images(counts[one.target_class])}) is not audited: {one.why}{near}")
+    for absent in matching.unmatched:
+        hint = f"; the nearest: {', '.join(absent.nearest)}" if absent.nearest else ""
+        lines.append(
+            f"{absent.target_class} ({_images(counts[absent.target_class])}) is not audited: {absent.why}{hint}"
+        )
     return lines
 
 
@@ -380,8 +386,10 @@ def _of_columns(columns: Mapping[str, str], table: LabelledTable) -> list[str]:
     if not columns:
         return []
     options = {IMAGE: "--image-column", TARGET: "--class-column"}
-    said = [f"{role.replace('_', ' ')} from the column {name!r} ({options[role]})" for role, name in columns.items()]
-    return [f"columns: {', '.join(said)}"]
+    columns_read = [
+        f"{role.replace('_', ' ')} from the column {name!r} ({options[role]})" for role, name in columns.items()
+    ]
+    return [f"columns: {', '.join(columns_read)}"]
 
 
 def _counted(counts: Mapping[str, int], classes: Sequence[str]) -> str:
@@ -391,25 +399,25 @@ def _counted(counts: Mapping[str, int], classes: Sequence[str]) -> str:
 
 def _of_labels(matching: LabelMatches) -> str:
     """Returns how classes were matched to labels, the sure ones as a count and the others one by one."""
-    plain = [one for one in matching.matches if one.how in ("name", "order")]
-    others = [one for one in matching.matches if one.how not in ("name", "order")]
-    listed = [_matched(one) for one in others[:_LISTED]]
-    more = [f"and {len(others) - _LISTED:,} more"] if len(others) > _LISTED else []
-    how = "in order" if plain and plain[0].how == "order" else "by name"
-    return f"labels: {', '.join([*([f'{len(plain):,} {how}'] if plain else []), *listed, *more])}"
+    plain = [class_match for class_match in matching.matches if class_match.how in ("name", "order")]
+    special = [class_match for class_match in matching.matches if class_match.how not in ("name", "order")]
+    listed = [_matched(class_match) for class_match in special[:_LISTED]]
+    remainder = [f"and {len(special) - _LISTED:,} more"] if len(special) > _LISTED else []
+    rule = "in order" if plain and plain[0].how == "order" else "by name"
+    return f"labels: {', '.join([*([f'{len(plain):,} {rule}'] if plain else []), *listed, *remainder])}"
 
 
-def _matched(one: Match) -> str:
-    count = f"{len(one.labels):,} labels" if len(one.labels) > 1 else "1 label"
-    return f"{one.target_class} by {one.how} ({count})"
+def _matched(class_match: Match) -> str:
+    count = f"{len(class_match.labels):,} labels" if len(class_match.labels) > 1 else "1 label"
+    return f"{class_match.target_class} by {class_match.how} ({count})"
 
 
 def model_notes(descriptions: Mapping[str, Description]) -> list[str]:
     """Returns each classifier's labels and settings, and where each was read. `descriptions`: by the classifiers'
     names."""
     lines = []
-    for name, known in descriptions.items():
-        of = f"{name}: " if len(descriptions) > 1 else ""
-        labels = f"{len(known.labels):,} labels: {_few(known.labels)}"
-        lines += [f"{of}{line}" for line in (labels, *map(fact_line, known.facts))]
+    for name, description in descriptions.items():
+        prefix = f"{name}: " if len(descriptions) > 1 else ""
+        labels = f"{len(description.labels):,} labels: {_few(description.labels)}"
+        lines += [f"{prefix}{line}" for line in (labels, *map(fact_line, description.facts))]
     return lines

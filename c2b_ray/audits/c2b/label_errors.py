@@ -69,7 +69,7 @@ def _embed(spec: str, run: C2BRun, models: Backend, steps: Steps, source: Load |
     )
     step, role = with_reading(_vectors, partial(of_revision, models.encoder(spec), revision, spec), source)
     with steps.step("embed") as on_progress:
-        if not run.has(EMBEDDINGS) or any(absent(some, _embedded(run)).any() for some in _ids(images, revision)):
+        if not run.has(EMBEDDINGS) or any(absent(ids, _embedded(run)).any() for ids in _ids(images, revision)):
             run.begin_writing()
         out, config = run.location(EMBEDDINGS), replace(EMBED, total=images.total)
         models.runner.run(rows, step, role, out, id_column="embedding_id", config=config, on_progress=on_progress)
@@ -118,9 +118,9 @@ def _tables(run: C2BRun, config: AuditConfig, revision: str | None) -> dict[str,
     vectors = None if revision is None else _vectors_of(run, images, revision)
     keys = run.read("images", ["image_id", "key"])
     rows: list[dict[str, Any]] = []
-    without = [SCORES.empty_table()]
+    scores_without = [SCORES.empty_table()]
     thresholds = Thresholds(config.tau, config.alpha)
-    # As the run's scores are made, so that they differ by the suspects alone.
+    # Scored as the run's own scores are, so that both differ by the suspects alone.
     scored_as_before = partial(
         scored,
         distinct=duplicates(run),
@@ -133,15 +133,18 @@ def _tables(run: C2BRun, config: AuditConfig, revision: str | None) -> dict[str,
         known_bad = (
             _in_findings(run.scores, classifier, captions, draws) if vectors is None else pa.array([], pa.string())
         )
-        found = _suspects(images, of_classifier, vectors, known_bad)
-        rows += [{"classifier": classifier, **row} for row in found]
-        suspects = pa.array([row["image_id"] for row in found], pa.string())
-        left = draws.filter(pc.invert(pc.is_in(draws["image_id"], suspects)))
-        without.append(scored_as_before(captions, left, predictions, [classifier], thresholds)[0])
+        suspect_rows = _suspects(images, of_classifier, vectors, known_bad)
+        rows += [{"classifier": classifier, **row} for row in suspect_rows]
+        suspects = pa.array([row["image_id"] for row in suspect_rows], pa.string())
+        other_draws = draws.filter(pc.invert(pc.is_in(draws["image_id"], suspects)))
+        scores_without.append(scored_as_before(captions, other_draws, predictions, [classifier], thresholds)[0])
     errors = pa.Table.from_pylist([row | {"key": None} for row in rows], LABEL_ERRORS)
-    named = keys["key"].take(pc.index_in(errors["image_id"], keys["image_id"].combine_chunks()))
-    place = errors.schema.get_field_index("key")
-    return {ERRORS: errors.set_column(place, errors.schema.field("key"), named), WITHOUT: pa.concat_tables(without)}
+    keys_of_errors = keys["key"].take(pc.index_in(errors["image_id"], keys["image_id"].combine_chunks()))
+    index = errors.schema.get_field_index("key")
+    return {
+        ERRORS: errors.set_column(index, errors.schema.field("key"), keys_of_errors),
+        WITHOUT: pa.concat_tables(scores_without),
+    }
 
 
 @dataclass(frozen=True)
@@ -168,9 +171,9 @@ def _vectors_of(run: C2BRun, images: _Labelled, revision: str) -> np.ndarray[Any
     table = run.read(EMBEDDINGS, ["image_id", "revision", "vector"])
     table = table.filter(pc.and_(pc.equal(table["revision"], revision), pc.is_valid(table["vector"])))
     numbers, column = images.ids.numbers(table["image_id"]), table["vector"].combine_chunks()
-    known = np.asarray(column.flatten().to_numpy(zero_copy_only=False), np.float32).reshape(table.num_rows, -1)
-    vectors = np.full((len(images.ids), known.shape[1] if table.num_rows else 1), np.nan, np.float32)
-    vectors[numbers[numbers >= 0]] = known[numbers >= 0]
+    stored = np.asarray(column.flatten().to_numpy(zero_copy_only=False), np.float32).reshape(table.num_rows, -1)
+    vectors = np.full((len(images.ids), stored.shape[1] if table.num_rows else 1), np.nan, np.float32)
+    vectors[numbers[numbers >= 0]] = stored[numbers >= 0]
     return vectors
 
 
@@ -187,15 +190,15 @@ def _suspects(
     probabilities = np.full((len(images.ids), len(images.classes)), np.nan)
     probabilities[numbers[numbers >= 0]] = np.reshape(flat, (-1, len(images.classes)))[numbers >= 0]
     answers = confident_disagreements(images.label, probabilities)
-    asked = np.flatnonzero(answers >= 0)
+    suspected = np.flatnonzero(answers >= 0)
     if vectors is None:
         left_out = images.ids.numbers(pa.chunked_array([known_bad], pa.string()))
-        asked = asked[~np.isin(asked, left_out)]
+        suspected = suspected[~np.isin(suspected, left_out)]
         votes = None
     else:
-        votes = neighbours(vectors, images.label, asked, answers[asked], NEIGHBOURS)
+        votes = neighbours(vectors, images.label, suspected, answers[suspected], NEIGHBOURS)
         agree = (votes.answer >= MAJORITY) & (votes.answer > votes.label)
-        asked, votes = asked[agree], replace(votes, answer=votes.answer[agree], label=votes.label[agree])
+        suspected, votes = suspected[agree], replace(votes, answer=votes.answer[agree], label=votes.label[agree])
     names = images.ids.ids.cast(pa.string()).to_pylist()
     rows = [
         {
@@ -204,10 +207,10 @@ def _suspects(
             "answer": images.classes[answers[image]],
             "confidence": float(probabilities[image, answers[image]]),
             "label_probability": float(probabilities[image, images.label[image]]),
-            "neighbours_answer": None if votes is None else float(votes.answer[at]),
-            "neighbours_label": None if votes is None else float(votes.label[at]),
+            "neighbours_answer": None if votes is None else float(votes.answer[i]),
+            "neighbours_label": None if votes is None else float(votes.label[i]),
         }
-        for at, image in enumerate(asked.tolist())
+        for i, image in enumerate(suspected.tolist())
     ]
     return sorted(rows, key=lambda row: (-row["confidence"], row["image_id"]))
 
@@ -216,9 +219,11 @@ def _in_findings(scores: pa.Table, classifier: str, captions: pa.Table, draws: p
     """Returns the images of the cells in which the classifier is found to be worse."""
     rows = scores.filter(pc.and_(pc.equal(scores["classifier"], classifier), pc.equal(scores["verdict"], "against")))
     cells = set(zip(*(rows[name].to_pylist() for name in _CELL), strict=True))
-    named = zip(captions["caption_id"].to_pylist(), *(captions[name].to_pylist() for name in _CELL), strict=True)
-    wanted = pa.array([caption for caption, *cell in named if tuple(cell) in cells], pa.string())
-    return draws.filter(pc.is_in(draws["caption_id"], wanted))["image_id"].unique().cast(pa.string())
+    captions_of_cells = zip(
+        captions["caption_id"].to_pylist(), *(captions[name].to_pylist() for name in _CELL), strict=True
+    )
+    caption_ids = pa.array([caption for caption, *cell in captions_of_cells if tuple(cell) in cells], pa.string())
+    return draws.filter(pc.is_in(draws["caption_id"], caption_ids))["image_id"].unique().cast(pa.string())
 
 
 _CELL = ("target_class", "attribute", "bias_class")

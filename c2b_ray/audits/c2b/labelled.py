@@ -62,8 +62,8 @@ class TablePlan:
 
     def select(self, targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection:
         assert not besides  # no fresh images confirm what a labelled table shows (`config.defaults`)
-        drawn = self.draws.first(shares(cells_of(self.captions), targets))
-        return Selection(drawn, drawn, drawn.where(seen.absent))
+        first_draws = self.draws.first(shares(cells_of(self.captions), targets))
+        return Selection(first_draws, first_draws, first_draws.where(seen.absent))
 
     def gather(self, draws: Draws, run: C2BRun, steps: Steps, first: First | None = None) -> None:
         assert isinstance(draws, RowDraws)
@@ -124,19 +124,19 @@ def _by_models(
     models: Backend,
     classifiers: Sequence[AuditedClassifier],
     looked: Looked,
-    known: tuple[LabelledTable, Attributes],
+    table_attributes: tuple[LabelledTable, Attributes],
     steps: Steps,
 ) -> Attributes:
     """Returns the attributes with those whose values a model reads off the images, and those that are found in captions
     or embeddings."""
-    table, attributes = known
+    table, attributes = table_attributes
     if config.images.read is not None:
         derived = read_values(config, run, models, looked, table.labels, steps)
         attributes = attributes.and_derived(derived, {})
     if config.images.words is not None or config.images.slices is not None:
         clusters = None if config.images.cluster is None else table.clusters(config.images.cluster)
-        found, reasons = found_attributes(config, run, models, classifiers, looked, clusters, steps)
-        attributes = attributes.and_derived(found, reasons)
+        found_derived, reasons = found_attributes(config, run, models, classifiers, looked, clusters, steps)
+        attributes = attributes.and_derived(found_derived, reasons)
     return replace(attributes, by_models=False)
 
 
@@ -154,11 +154,11 @@ def _written(
     are then answered, and what they show is written, unless the audit takes a part of them."""
     (table, load), labels = source, attributes.labels
     limit, revision = Limit(config.images_per_caption, config.seed), table.revision
-    needed = config.perturb is None
-    proposals, captions, draws = labelled_rows(labels, revision, config.classes, attributes.named, limit, needed)
+    must_compare = config.perturb is None
+    proposals, captions, draws = labelled_rows(labels, revision, config.classes, attributes.named, limit, must_compare)
     proposals = with_origins(proposals, attributes.derived)
-    more_captions, more = labelled_pair_rows(labels, revision, pairs(proposals, config.intersections), limit)
-    draws = RowDraws({**draws.rows, **more.rows}, revision)
+    more_captions, pair_draws = labelled_pair_rows(labels, revision, pairs(proposals, config.intersections), limit)
+    draws = RowDraws({**draws.rows, **pair_draws.rows}, revision)
     captions = pa.concat_tables([captions, more_captions])
     besides: Rows = np.zeros(0, np.int32)
     if each and config.images_per_caption is None and config.budget is None:
@@ -173,7 +173,7 @@ def _written(
     _warn(steps, warnings)
     notes: dict[str, object] = {"blank_rows": blank, "left_out": table.left_out.as_dict(), "warnings": warnings}
     if attributes.derived:
-        notes["derived"] = [one.record() for one in attributes.derived]
+        notes["derived"] = [attribute.record() for attribute in attributes.derived]
     run.update({"models": {"table": {"spec": str(config.images.table), "revision": revision}}, **notes})
     return captions, draws, besides
 
@@ -204,7 +204,7 @@ def _remarks(
     config: AuditConfig, table: LabelledTable, attributes: Attributes, proposals: pa.Table, each: bool
 ) -> tuple[dict[str, int], list[str]]:
     """Returns the rows without a value by column, and all remarks in words. `each`: as in `_written`."""
-    by_half = {one.attribute for one in attributes.derived if one.origin in FOUND_ON_A_HALF}
+    by_half = {attribute.attribute for attribute in attributes.derived if attribute.origin in FOUND_ON_A_HALF}
     compared = [name for name in pc.unique(proposals["attribute"]).to_pylist() if name not in by_half]
     blank = blanks(attributes.labels, config.classes, compared)
     warnings = [*_warnings(config, table, attributes, proposals), *_not_among_others(config, proposals, each)]
@@ -213,30 +213,32 @@ def _remarks(
         warnings.append(
             f"{rows} no class: {'it counts' if none == 1 else 'they count'} as images that show none of them"
         )
-    said = [*table.left_out.sentences(), *_of_predictions(config, table, attributes), *warnings]
-    return blank, [*said, *map(_of_blank, blank.items())]
+    sentences = [*table.left_out.sentences(), *_of_predictions(config, table, attributes), *warnings]
+    return blank, [*sentences, *map(_of_blank, blank.items())]
 
 
 def _warnings(config: AuditConfig, table: LabelledTable, attributes: Attributes, proposals: pa.Table) -> list[str]:
     """Returns what a labelled table seems to offer but is not compared."""
     labels = attributes.labels
-    found = may_be_clusters(labels) if config.images.cluster is None else {}
-    clusters = [f"{why}: write `cluster: {name}` under `images`" for name, why in found.items()]
+    possible_clusters = may_be_clusters(labels) if config.images.cluster is None else {}
+    clusters = [f"{why}: write `cluster: {name}` under `images`" for name, why in possible_clusters.items()]
     derived = [f"{name} is no attribute: {why}" for name, why in attributes.reasons.items()]
     if config.language_model is not None and config.images.read is None:
         derived.append(f"{config.language_model} is not asked for attributes: {READ_IT}")
     if config.attributes:
-        named = columns_named(config, table.labels) if attributes.by_models else config.attributes
-        return [*clusters, *derived, *lacking(proposals, config.classes, named)]
+        chosen_columns = columns_named(config, table.labels) if attributes.by_models else config.attributes
+        return [*clusters, *derived, *lacking(proposals, config.classes, chosen_columns)]
     reasons = {name: why for name, why in left_out(labels).items() if name not in attributes.reasons}
     to_cut = {name: f"; `cut: {{{name}: {by}}}` under `images` compares it" for name, by in attributes.not_cut.items()}
-    said = [
+    not_cut = [
         f"column {name} is no attribute: {why}{to_cut.get(name, '')}"
         for name, why in (reasons | table.not_labels).items()
     ]
-    ours = {one.attribute for one in attributes.derived}
-    names = [name for name in labels.column_names if name != TARGET and name not in reasons and name not in ours]
-    return [*clusters, *derived, *said, *not_compared(labels, config.classes, names)]
+    derived_names = {attribute.attribute for attribute in attributes.derived}
+    names = [
+        name for name in labels.column_names if name != TARGET and name not in reasons and name not in derived_names
+    ]
+    return [*clusters, *derived, *not_cut, *not_compared(labels, config.classes, names)]
 
 
 def _not_among_others(config: AuditConfig, proposals: pa.Table, each: bool) -> list[str]:
@@ -247,7 +249,9 @@ def _not_among_others(config: AuditConfig, proposals: pa.Table, each: bool) -> l
     compared: dict[str, set[str]] = {}
     for name, target in zip(*(proposals[column].to_pylist() for column in ("attribute", "target_class")), strict=True):
         compared.setdefault(name, set()).add(target)
-    absent = {name: [one for one in config.classes if one not in targets] for name, targets in compared.items()}
+    absent = {
+        name: [of_class for of_class in config.classes if of_class not in targets] for name, targets in compared.items()
+    }
     return [
         f"{config.metric} of {name} looks at no image of {', '.join(classes)}, which have fewer than two values of it: "
         "that some of them are taken for another class is not counted"
@@ -267,14 +271,16 @@ def _of_predictions(config: AuditConfig, table: LabelledTable, attributes: Attri
     """Returns what is odd about tables of predictions, on the images of the audit's classes."""
     if not any(map(is_table, config.specs.values())) or table.has_several:
         return []
-    how = "properties are measured on" if attributes.to_measure else "models look at"
-    looked = attributes.to_measure or attributes.by_models
-    measured = [f"{how} the images, which must be there, though predictions come from a table"] if looked else []
+    purpose = "properties are measured on" if attributes.to_measure else "models look at"
+    has_to_look = attributes.to_measure or attributes.by_models
+    warnings_of_images = (
+        [f"{purpose} the images, which must be there, though predictions come from a table"] if has_to_look else []
+    )
     targets = ComparedColumn.of(table.labels, TARGET)
     rows = np.flatnonzero(np.logical_or.reduce([targets.equal(name) for name in config.classes]))
     keys, truth = table.keys.take(pa.array(rows)).to_pylist(), table.labels[TARGET].take(pa.array(rows)).to_pylist()
     label_map = config.label_map if isinstance(config.label_map, dict) else None
-    return [*measured, *compared_with(config.specs, keys, truth, config.classes, label_map)]
+    return [*warnings_of_images, *compared_with(config.specs, keys, truth, config.classes, label_map)]
 
 
 def _of_blank(column: tuple[str, int]) -> str:
@@ -291,7 +297,7 @@ def _shuffled(draws: pa.Table, seed: int) -> pa.Table:
     owners = captions.indices.to_numpy()
     ends = np.cumsum(np.bincount(owners))
     rows_of = np.split(np.argsort(owners, kind="stable"), ends[:-1])
-    for caption, here in zip(captions.dictionary.to_pylist(), rows_of, strict=False):  # one empty group of no draws
-        ranks[here] = np.random.default_rng(seed_of("order", caption, seed)).permutation(len(here))
+    for caption, rows in zip(captions.dictionary.to_pylist(), rows_of, strict=False):  # one empty group without draws
+        ranks[rows] = np.random.default_rng(seed_of("order", caption, seed)).permutation(len(rows))
     shuffled = draws.set_column(draws.schema.get_field_index("rank"), draws.schema.field("rank"), pa.array(ranks))
     return shuffled.take(pc.sort_indices(shuffled, [("rank", "ascending")]))

@@ -64,20 +64,23 @@ class LabelMatches:
     @property
     def needs_map(self) -> bool:
         """Whether an audit needs a label map: not where each class is called like its one label."""
-        return bool(self.assumed) or any(one.how != "name" or len(one.labels) > 1 for one in self.matches)
+        return bool(self.assumed) or any(
+            class_match.how != "name" or len(class_match.labels) > 1 for class_match in self.matches
+        )
 
     def label_map(self, labels: Sequence[str]) -> dict[str, list[int | str]]:
         """Returns class → its labels, by name where it is unique among the labels and no number, else by position."""
         if is_unnamed(labels):
-            return {one.target_class: list(one.labels) for one in self.matches}
+            return {class_match.target_class: list(class_match.labels) for class_match in self.matches}
         of_name: dict[str, int] = defaultdict(int)
         for label in labels:
             of_name[normalise(label)] += 1
         return {
-            one.target_class: [
-                labels[i] if of_name[normalise(labels[i])] == 1 and not _is_number(labels[i]) else i for i in one.labels
+            class_match.target_class: [
+                labels[i] if of_name[normalise(labels[i])] == 1 and not _is_number(labels[i]) else i
+                for i in class_match.labels
             ]
-            for one in self.matches
+            for class_match in self.matches
         }
 
 
@@ -91,15 +94,18 @@ def match(classes: Sequence[str], labels: Sequence[str], in_order: Sequence[str]
     if not is_unnamed(labels):
         names = [_names_of(label) for label in labels]
         if _is_imagenet(labels):
-            names = [[*own, *more] for own, more in zip(names, _imagenet_names(), strict=True)]
+            names = [
+                [*label_names, *imagenet_names]
+                for label_names, imagenet_names in zip(names, _imagenet_names(), strict=True)
+            ]
             return _matched(classes, labels, names, imagenet=True)
         return _matched(classes, labels, names)
     if len(labels) == IMAGENET:
         space = _imagenet_names()
-        found = _matched(classes, [own[0] for own in space], space, imagenet=True)
-        if len(labels) != len(classes) or len(found.matches) > len(classes) / 2:
+        result = _matched(classes, [label_names[0] for label_names in space], space, imagenet=True)
+        if len(labels) != len(classes) or len(result.matches) > len(classes) / 2:
             assumed = "the classifier does not name its 1,000 outputs: they are taken to be ImageNet's, in its order"
-            return replace(found, assumed=assumed, shown=dict(enumerate(own[0] for own in space)))
+            return replace(result, assumed=assumed, shown=dict(enumerate(label_names[0] for label_names in space)))
     if len(labels) == len(classes):
         numbered = list(in_order) if in_order is not None else sorted(classes)
         why = "the order of the table's class numbers" if in_order is not None else "the order of the sorted names"
@@ -113,17 +119,17 @@ def match(classes: Sequence[str], labels: Sequence[str], in_order: Sequence[str]
 def _matched(
     classes: Sequence[str], labels: Sequence[str], names: Sequence[Sequence[str]], imagenet: bool = False
 ) -> LabelMatches:
-    found: dict[str, Match] = {}
+    by_class: dict[str, Match] = {}
     unmatched: dict[str, Unmatched] = {}
     rules = _rules(classes, names, imagenet)
-    whole = _positions((i, [label]) for i, label in enumerate(labels))
+    of_whole_label = _positions((i, [label]) for i, label in enumerate(labels))
     for name in classes:
-        for how in _HOW:
-            positions = rules[how](name)
-            if how == "name" and len(whole.get(normalise(name), ())) == 1:  # "crane" before "crane, bird"
-                positions = whole[normalise(name)]
-            if len(positions) == 1 or (positions and how == "kind"):
-                found[name] = Match(name, tuple(positions), how)
+        for rule in _HOW:
+            positions = rules[rule](name)
+            if rule == "name" and len(of_whole_label.get(normalise(name), ())) == 1:  # "crane" before "crane, bird"
+                positions = of_whole_label[normalise(name)]
+            if len(positions) == 1 or (positions and rule == "kind"):
+                by_class[name] = Match(name, tuple(positions), rule)
                 break
             if positions:
                 listed = tuple(f"{labels[i]} (index {i})" for i in positions[:_NEAREST])
@@ -131,9 +137,9 @@ def _matched(
                 break
         else:
             unmatched[name] = Unmatched(name, "no label is called so", _nearest(name, names))
-    matches, more = _apart(found, labels)
-    ordered = [more.get(name) or unmatched.get(name) for name in classes]
-    return LabelMatches(matches, tuple(one for one in ordered if one is not None))
+    matches, ambiguous = _apart(by_class, labels)
+    reasons = [ambiguous.get(name) or unmatched.get(name) for name in classes]
+    return LabelMatches(matches, tuple(left_over for left_over in reasons if left_over is not None))
 
 
 def _rules(
@@ -142,10 +148,12 @@ def _rules(
     """Returns the rules, each from a class to positions of labels."""
     by_name = _positions(enumerate(names))
     by_key: dict[Words, set[int]] = defaultdict(set)
-    for i, own in enumerate(names):
-        for name in own:
+    for i, label_names in enumerate(names):
+        for name in label_names:
             by_key[key(name)].add(i)
-    numbered = all(map(_is_number, classes)) and not any(_is_number(name) for own in names for name in own)
+    numbered = all(map(_is_number, classes)) and not any(
+        _is_number(name) for label_names in names for name in label_names
+    )
     kinds = imagenet_kinds()
     below = {normalise(name): list(kind.positions) for kind in kinds for name in kind.names} if imagenet else {}
     groups: dict[str, set[str]] = defaultdict(set)
@@ -157,8 +165,8 @@ def _rules(
         return [int(name)] if numbered and int(name) < len(names) else []
 
     def of_synonym(name: str) -> list[int]:
-        others = groups.get(normalise(name), set()) - {normalise(name)}
-        return sorted({i for other in others for i in by_name.get(other, ())})
+        synonyms = groups.get(normalise(name), set()) - {normalise(name)}
+        return sorted({i for other in synonyms for i in by_name.get(other, ())})
 
     return {
         "name": lambda name: by_name.get(normalise(name), []),
@@ -169,35 +177,35 @@ def _rules(
     }
 
 
-def _positions(named: Iterable[tuple[int, Iterable[str]]]) -> dict[str, list[int]]:
+def _positions(names_by_position: Iterable[tuple[int, Iterable[str]]]) -> dict[str, list[int]]:
     result: dict[str, list[int]] = defaultdict(list)
-    for i, names in named:
+    for i, names in names_by_position:
         for name in dict.fromkeys(map(normalise, names)):
             result[name].append(i)
     return result
 
 
-def _apart(found: Mapping[str, Match], labels: Sequence[str]) -> tuple[tuple[Match, ...], dict[str, Unmatched]]:
-    """Gives each label to one class: to the surest rule's, then to the class of the fewest labels."""
+def _apart(by_class: Mapping[str, Match], labels: Sequence[str]) -> tuple[tuple[Match, ...], dict[str, Unmatched]]:
+    """Gives each label to one class: to that of the surest rule, then to that with the fewest labels."""
     owner: dict[int, str] = {}
-    order = sorted(found.values(), key=lambda one: (_HOW.index(one.how), len(one.labels)))
-    kept: dict[str, Match] = {}
-    lost: dict[str, Unmatched] = {}
-    for one in order:
-        own = tuple(i for i in one.labels if i not in owner)
-        owner.update(dict.fromkeys(own, one.target_class))
-        if own:
-            kept[one.target_class] = replace(one, labels=own)
+    order = sorted(by_class.values(), key=lambda class_match: (_HOW.index(class_match.how), len(class_match.labels)))
+    with_labels: dict[str, Match] = {}
+    without_labels: dict[str, Unmatched] = {}
+    for class_match in order:
+        free_labels = tuple(i for i in class_match.labels if i not in owner)
+        owner.update(dict.fromkeys(free_labels, class_match.target_class))
+        if free_labels:
+            with_labels[class_match.target_class] = replace(class_match, labels=free_labels)
         else:
-            taken = one.labels[0]
-            why = f"its label {labels[taken]!r} stands for the class {owner[taken]!r}"
-            lost[one.target_class] = Unmatched(one.target_class, why)
-    return tuple(kept[name] for name in found if name in kept), lost
+            label = class_match.labels[0]
+            why = f"its label {labels[label]!r} stands for the class {owner[label]!r}"
+            without_labels[class_match.target_class] = Unmatched(class_match.target_class, why)
+    return tuple(with_labels[name] for name in by_class if name in with_labels), without_labels
 
 
 def _nearest(name: str, names: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    known = dict.fromkeys(normalise(one) for own in names for one in own)
-    return tuple(get_close_matches(normalise(name), known, n=_NEAREST, cutoff=0.6))
+    forms = dict.fromkeys(normalise(text) for label_names in names for text in label_names)
+    return tuple(get_close_matches(normalise(name), forms, n=_NEAREST, cutoff=0.6))
 
 
 def _names_of(label: str) -> list[str]:
@@ -213,8 +221,10 @@ def _is_imagenet(labels: Sequence[str]) -> bool:
     if len(labels) != IMAGENET:
         return False
     pairs = zip(labels, _imagenet_names(), strict=True)
-    same = sum(not {*map(normalise, _names_of(label))}.isdisjoint(map(normalise, names)) for label, names in pairs)
-    return same > _OF_THE_SPACE * len(labels)
+    equal_names = sum(
+        not {*map(normalise, _names_of(label))}.isdisjoint(map(normalise, names)) for label, names in pairs
+    )
+    return equal_names > _OF_THE_SPACE * len(labels)
 
 
 def _is_number(name: str) -> bool:

@@ -47,13 +47,13 @@ def perturb(
     load = table_opener(config.images.model_dump())
     _answer_unperturbed(config, run, models, classifiers, steps, load())
     if config.check and not run.count("captions"):
-        refuse_hopeless(config, run, [one.question for one in classifiers], models.runner, steps)
+        refuse_hopeless(config, run, [classifier.question for classifier in classifiers], models.runner, steps)
     perturbing = Perturbing(
-        tuple(config.perturb.levels.items()), side_for(one.shape for one in classifiers), config.seed
+        tuple(config.perturb.levels.items()), side_for(classifier.shape for classifier in classifiers), config.seed
     )
     images = selected(run.location("images"), partial(_sampled, run))
-    ids = partial(picture_ids, images, perturbing, [one.question for one in classifiers])
-    if not run.has(ANSWERS) or any(absent(some, _done(run)).any() for some in ids()):
+    ids = partial(picture_ids, images, perturbing, [classifier.question for classifier in classifiers])
+    if not run.has(ANSWERS) or any(absent(ids_of_part, _done(run)).any() for ids_of_part in ids()):
         run.begin_writing()
     with steps.step("perturb") as on_progress:
         out = run.location(ANSWERS)
@@ -68,12 +68,12 @@ def perturbed_rows(config: AuditConfig, table: LabelledTable) -> dict[str, Rows]
     have."""
     assert config.perturb is not None
     targets = ComparedColumn.of(table.labels, TARGET)
-    chosen = {}
+    rows_of_class = {}
     for name in config.classes:
         rows = np.flatnonzero(targets.equal(name))
         order = np.random.default_rng(seed_of("perturb", name, config.seed)).permutation(rows)
-        chosen[name] = np.sort(order[: config.perturb.images]).astype(np.int32)
-    return chosen
+        rows_of_class[name] = np.sort(order[: config.perturb.images]).astype(np.int32)
+    return rows_of_class
 
 
 def _answer_unperturbed(
@@ -85,11 +85,11 @@ def _answer_unperturbed(
     table: LabelledTable,
 ) -> None:
     """Brings the chosen images into the run, and the answers to them as they are; notes which of them are copies."""
-    chosen, revision = perturbed_rows(config, table), table.revision
-    rows = np.concatenate(list(chosen.values()))
+    rows_of_class, revision = perturbed_rows(config, table), table.revision
+    rows = np.concatenate(list(rows_of_class.values()))
     ids = image_ids(rows, revision)
     if not run.has(IMAGES):
-        run.write(IMAGES, _images(config, table, chosen, ids))
+        run.write(IMAGES, _images(config, table, rows_of_class, ids))
     missing = rows[absent(ids, opened(run.location("images")).census("image_id").ids)]
     with steps.step(f"classify: {', '.join(config.specs)}") as on_progress:
         load = table_opener(config.images.model_dump())
@@ -101,14 +101,14 @@ def _answer_unperturbed(
     run.write(IMAGES, call_with_run(_with_repeats, run, config, models.runner))
 
 
-def _images(config: AuditConfig, table: LabelledTable, chosen: dict[str, Rows], ids: pa.Array) -> pa.Table:
-    rows = np.concatenate(list(chosen.values()))
-    named = None if config.images.cluster is None else table.clusters(config.images.cluster).take(pa.array(rows))
+def _images(config: AuditConfig, table: LabelledTable, rows_of_class: dict[str, Rows], ids: pa.Array) -> pa.Table:
+    rows = np.concatenate(list(rows_of_class.values()))
+    clusters = None if config.images.cluster is None else table.clusters(config.images.cluster).take(pa.array(rows))
     columns = {
         "image_id": ids,
-        "target_class": np.repeat(list(chosen), [len(of_class) for of_class in chosen.values()]),
+        "target_class": np.repeat(list(rows_of_class), [len(of_class) for of_class in rows_of_class.values()]),
         "repeat": pa.nulls(len(rows), pa.bool_()),
-        "cluster": pa.nulls(len(rows), pa.string()) if named is None else named,
+        "cluster": pa.nulls(len(rows), pa.string()) if clusters is None else clusters,
     }
     return pa.table({name: columns[name] for name in PERTURBED_IMAGES.names})
 
@@ -118,14 +118,16 @@ def _with_repeats(run: C2BRun) -> pa.Table:
     images = run.read(IMAGES)
     ids, image = ImageIds.numbered(images["image_id"])
     _, of_class = numbered(images["target_class"])
-    seen = [part.filter(pc.is_in(part["image_id"], ids.ids.cast(pa.string()))) for part in run.each("images", COLUMNS)]
-    pictures = Distinct(pa.concat_tables(seen), (ids, of_class)).pictures(ids)[image]
+    picture_parts = [
+        part.filter(pc.is_in(part["image_id"], ids.ids.cast(pa.string()))) for part in run.each("images", COLUMNS)
+    ]
+    pictures = Distinct(pa.concat_tables(picture_parts), (ids, of_class)).pictures(ids)[image]
     keys = np.stack([pictures, of_class])
     _, first = np.unique(keys, axis=1, return_index=True)
     repeat = np.ones(images.num_rows, bool)
     repeat[first] = False
-    place = images.schema.get_field_index("repeat")
-    return images.set_column(place, images.schema.field("repeat"), pa.array(repeat))
+    index = images.schema.get_field_index("repeat")
+    return images.set_column(index, images.schema.field("repeat"), pa.array(repeat))
 
 
 def _sampled(run: C2BRun) -> Iterator[Digests]:

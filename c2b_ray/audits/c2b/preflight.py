@@ -63,31 +63,31 @@ def try_preprocessings(
     `load` returns the classifier with a preprocessing, `classify` what it decides; `targets` has the class of each
     image. An error of loading or answering becomes the `error` of its row.
     """
-    tried = []
+    trials = []
     for word in words:
         try:
             classifier = load(word)
-            asked = classify(classifier)
+            question = classify(classifier)
             logits = classifier.logits(images, [""] * len(images))
         except C2BError as error:
-            tried.append(PreprocessingTrial(word, error=str(error)))
+            trials.append(PreprocessingTrial(word, error=str(error)))
             continue
-        found = asked.answers(logits)
+        given_answers = question.answers(logits)
         right = sum(
             answer is not None and (target == answer.predicted_class or target in (answer.answered or ()))
-            for answer, target in zip(found, targets, strict=True)
+            for answer, target in zip(given_answers, targets, strict=True)
         )
-        tried.append(PreprocessingTrial(word, right, len(images)))
-    return sorted(tried, key=lambda one: (one.error is not None, -one.right))
+        trials.append(PreprocessingTrial(word, right, len(images)))
+    return sorted(trials, key=lambda trial: (trial.error is not None, -trial.right))
 
 
-def far_best(tried: Sequence[PreprocessingTrial]) -> PreprocessingTrial | None:
+def far_best(trials: Sequence[PreprocessingTrial]) -> PreprocessingTrial | None:
     """Returns the preprocessing that is right far more often than the others; None where none is."""
-    able = [one for one in tried if one.error is None]
-    if len(able) < 2:
+    working = [trial for trial in trials if trial.error is None]
+    if len(working) < 2:
         return None
-    lead = able[0].right - able[1].right
-    return able[0] if lead >= max(LEAST, SHARE * able[0].images) else None
+    lead = working[0].right - working[1].right
+    return working[0] if lead >= max(LEAST, SHARE * working[0].images) else None
 
 
 # Says which preprocessing an ONNX file probably needs, where nothing states it and the audit's images are labelled.
@@ -106,18 +106,20 @@ def with_trial(error: UnstatedPreprocessingError, name: str, spec: str, config: 
     rows = _rows(targets, config.classes)
     fetched = table.fetch(rows)
     pixels, _ = decode_batch(fetched["bytes"].to_pylist())
-    good = [(image, targets[row]) for image, row in zip(pixels, rows, strict=True) if image is not None]
-    if not good:
+    decoded = [(image, targets[row]) for image, row in zip(pixels, rows, strict=True) if image is not None]
+    if not decoded:
         return error
 
     def load(word: str) -> Classifier:
         return catalog.classifier(f"{spec}{'&' if '?' in spec else '?'}preprocess={word}")
 
     classify = partial(_classify, name=name, config=config)
-    tried = try_preprocessings(list(WORDS), load, classify, [image for image, _ in good], [text for _, text in good])
-    if all(one.error is not None for one in tried):
-        return SpecError(f"{error} (no preprocessing could be tried on the labelled images: {tried[0].error})")
-    return SpecError(f"{error}. {_in_words(tried)}")
+    trials = try_preprocessings(
+        list(WORDS), load, classify, [image for image, _ in decoded], [text for _, text in decoded]
+    )
+    if all(trial.error is not None for trial in trials):
+        return SpecError(f"{error} (no preprocessing could be tried on the labelled images: {trials[0].error})")
+    return SpecError(f"{error}. {_in_words(trials)}")
 
 
 def _classify(classifier: Classifier, name: str, config: AuditConfig) -> Classification:
@@ -128,16 +130,16 @@ def _rows(targets: Sequence[str | None], classes: Sequence[str]) -> list[int]:
     """Returns rows of the classes in turn, at random within each."""
     order = np.random.default_rng(0).permutation(len(targets)).tolist()
     groups = {name: [row for row in order if targets[row] == name] for name in classes}
-    each = max(map(len, groups.values()), default=0)
-    turns = [group[turn] for turn in range(each) for group in groups.values() if turn < len(group)]
+    largest_class = max(map(len, groups.values()), default=0)
+    turns = [group[turn] for turn in range(largest_class) for group in groups.values() if turn < len(group)]
     return sorted(turns[:IMAGES])
 
 
-def _in_words(tried: Sequence[PreprocessingTrial]) -> str:
-    counts = ", ".join(f"{one.word} {one.right}" for one in tried if one.error is None)
-    best = far_best(tried)
+def _in_words(trials: Sequence[PreprocessingTrial]) -> str:
+    counts = ", ".join(f"{trial.word} {trial.right}" for trial in trials if trial.error is None)
+    best = far_best(trials)
     if best is None:
-        return f"Right of {tried[0].images} labelled images: {counts}: none is right far more often than the others"
+        return f"Right of {trials[0].images} labelled images: {counts}: none is right far more often than the others"
     return f"Right of {best.images} labelled images: {counts}: it is probably ?preprocess={best.word}"
 
 
@@ -157,7 +159,7 @@ def check(config: AuditConfig, via: str) -> None:
         refuse_paths_outside(table)
         attributes = attributes_of(config, table)
         proposals = proposals_of(config, attributes)
-        to_measure = {normalise(one.name) for one in attributes.to_measure}
+        to_measure = {normalise(image_property.name) for image_property in attributes.to_measure}
         if not attributes.by_models:
             pairs(proposals, [pair for pair in config.intersections if to_measure.isdisjoint(map(normalise, pair))])
     check_reading(config)
@@ -168,12 +170,12 @@ def check(config: AuditConfig, via: str) -> None:
     described = {}
     for name, spec in config.specs.items():
         try:
-            known = catalog.describe("classifier", spec)
+            description = catalog.describe("classifier", spec)
         except UnstatedPreprocessingError as error:
             raise with_trial(error, name, spec, config) from error
-        if known is not None:
-            described[name] = known
-            question_of(config, name, known)
+        if description is not None:
+            described[name] = description
+            question_of(config, name, description)
     check_heads(config, described)
 
 
@@ -208,11 +210,11 @@ def _check_pairs(config: AuditConfig) -> None:
     """Checks the names in pairs. Without a language model the config itself lists all attributes."""
     if config.language_model is not None or config.images.sources == ("labelled",):
         return
-    known = {normalise(name) for name in config.attributes or {}}
+    attributes = {normalise(name) for name in config.attributes or {}}
     for pair in config.intersections:
         for name in pair:
-            if normalise(name) not in known:
-                raise ConfigError("intersections", f"no attribute {name!r}; {nearest(name, known)}")
+            if normalise(name) not in attributes:
+                raise ConfigError("intersections", f"no attribute {name!r}; {nearest(name, attributes)}")
 
 
 def _check_index(index: str) -> None:

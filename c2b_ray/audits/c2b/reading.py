@@ -53,33 +53,42 @@ def read_values(
 ) -> list[Derived]:
     """Returns the attributes whose values the model of `images.read` reads off the images; writes its questions, its
     calibration where the config has one, and its answers into the run."""
-    about = config.images.read
-    assert about is not None
+    section = config.images.read
+    assert section is not None
     questions = _questions(config, run, models, labels, steps)
-    known = models.describe("captioner", about.model)
-    note_models(run, {"reader": model_row(about.model, known)})
-    warn_of_assumptions(steps, about.model, known)
+    description = models.describe("captioner", section.model)
+    note_models(run, {"reader": model_row(section.model, description)})
+    warn_of_assumptions(steps, section.model, description)
     captions, _ = caption(config.task, questions, None, 1, config.seed, config.templates)
-    asked = checks(about.model, known.revision, config.classes, captions)
-    role = partial(of_revision, models.captioner(about.model), known.revision, about.model)
-    if about.calibration is not None and not run.has("calibration"):
+    questions_asked = checks(section.model, description.revision, config.classes, captions)
+    role = partial(of_revision, models.captioner(section.model), description.revision, section.model)
+    if section.calibration is not None and not run.has("calibration"):
         with steps.step("calibrate the reader") as on_progress:
-            opened = partial(calibration_of, about.calibration)
-            table = opened()
-            _warn_of_uncalibrated(table.labels, asked, steps)
-            rows = to_ask(table.labels, table.revision, asked, config.seed)
+            open_table = partial(calibration_of, section.calibration)
+            table = open_table()
+            _warn_of_uncalibrated(table.labels, questions_asked, steps)
+            rows = to_ask(table.labels, table.revision, questions_asked, config.seed)
             rows = rows.filter(pc.not_equal(rows["attribute"], CLASS))  # the class of an image is known
-            beholder, out = partial(beholder_of, role, opened), run.location("calibration_answers")
-            run.write("calibration", counted(calibrate(models.runner, rows, beholder, asked, out, on_progress), FIELD))
+            verifier, out = partial(beholder_of, role, open_table), run.location("calibration_answers")
+            run.write(
+                "calibration",
+                counted(calibrate(models.runner, rows, verifier, questions_asked, out, on_progress), FIELD),
+            )
     with steps.step("read values") as on_progress:
-        of_class = {name: dict(asked.attributes.get(name, {})) for name in config.classes}
+        of_class = {name: dict(questions_asked.attributes.get(name, {})) for name in config.classes}
         texts = {
-            name: [known.revision, *([key, one.text, one.choices, one.texts] for key, one in of.items())]
-            for name, of in of_class.items()
+            name: [
+                description.revision,
+                *(
+                    [key, question.text, question.choices, question.texts]
+                    for key, question in questions_of_class.items()
+                ),
+            ]
+            for name, questions_of_class in of_class.items()
         }
         look = Look("readings", texts, partial(read, questions=of_class), role, READ)
         readings = observe(run, models.runner, looked, look, on_progress)
-    measure = f"what {about.model} reads off the images"
+    measure = f"what {section.model} reads off the images"
     return _attributes(readings, questions, looked.of, measure)
 
 
@@ -91,16 +100,16 @@ def _questions(config: AuditConfig, run: C2BRun, models: Backend, labels: pa.Tab
             check_language_model(run, "language_model", config.language_model)
         return run.read("questions")
     columns = {normalise(name) for name in labels.column_names}
-    own = {name: values for name, values in (config.attributes or {}).items() if normalise(name) not in columns}
+    configured = {name: values for name, values in (config.attributes or {}).items() if normalise(name) not in columns}
     replies = run.location("replies")
-    with steps.step("propose", images_per_row=0) as tell:
-        model, kept = None, None
+    with steps.step("propose", images_per_row=0) as report_progress:
+        model, kept_replies = None, None
         if config.language_model is not None:
             model = models.language_model(config.language_model)
-            kept = KeptReplies(model, replies, tell)
-        proposals, rejected = propose(config.task, config.classes, kept, own, config.seed)
-        known = [normalise(name) in columns for name in proposals["attribute"].to_pylist()]
-        proposals = proposals.filter(pa.array([not one for one in known], pa.bool_()))
+            kept_replies = KeptReplies(model, replies, report_progress)
+        proposals, rejected = propose(config.task, config.classes, kept_replies, configured, config.seed)
+        is_column = [normalise(name) in columns for name in proposals["attribute"].to_pylist()]
+        proposals = proposals.filter(pa.array([not is_known for is_known in is_column], pa.bool_()))
         if proposals.num_rows == 0:
             raise ConfigError(
                 FIELD, "there is nothing to read: each attribute of the config, or that was proposed, is a column"
@@ -120,37 +129,41 @@ def calibration_of(path: str) -> LabelledTable:
 
 def check_reading(config: AuditConfig) -> None:
     """Raises ConfigError where a calibration of what is read has none of the audit's classes."""
-    about = config.images.read
-    if about is None or about.calibration is None:
+    section = config.images.read
+    if section is None or section.calibration is None:
         return
-    targets = calibration_of(about.calibration).labels[TARGET].unique().to_pylist()
+    targets = calibration_of(section.calibration).labels[TARGET].unique().to_pylist()
     if not {normalise(str(name)) for name in targets if name is not None} & set(map(normalise, config.classes)):
         raise ConfigError(f"{FIELD}.calibration", "none of its rows has a target_class of this audit's classes")
 
 
-def _warn_of_uncalibrated(labels: pa.Table, asked: Checks, steps: Steps) -> None:
+def _warn_of_uncalibrated(labels: pa.Table, questions: Checks, steps: Steps) -> None:
     proposed: dict[str, Sequence[str]] = {}
-    for of_class in asked.attributes.values():
+    for of_class in questions.attributes.values():
         for name, question in of_class.items():
             proposed[name] = list(dict.fromkeys([*proposed.get(name, []), *question.choices]))
     for text in uncalibrated(labels, proposed):
         steps.warn(f"{text}; the scores of that attribute rest on the reader's word")
 
 
-def _attributes(readings: pa.Table, questions: pa.Table, of: OfClasses, measure: str) -> list[Derived]:
+def _attributes(readings: pa.Table, questions: pa.Table, image_classes: OfClasses, measure: str) -> list[Derived]:
     """Returns each attribute with the values that were read. Raises SourceError where no value was."""
     values = _values(questions)
     rows, names, answers = (readings[name].to_pylist() for name in ("row", "attributes", "values"))
-    places = {name: np.full(len(of.places), -1, np.int64) for name in values}
-    numbers = {name: {value: at for at, value in enumerate(of_name)} for name, of_name in values.items()}
-    for row, of_row, said in zip(rows, names, answers, strict=True):
-        for name, value in zip(of_row, said, strict=True):
+    codes_of_attribute = {name: np.full(len(image_classes.places), -1, np.int64) for name in values}
+    numbers = {name: {value: i for i, value in enumerate(of_name)} for name, of_name in values.items()}
+    for row, of_row, read_answers in zip(rows, names, answers, strict=True):
+        for name, value in zip(of_row, read_answers, strict=True):
             if value is not None:
-                places[name][row] = numbers[name][value]
-    found = [Derived(name, "read", measure, coded(at, values[name])) for name, at in places.items() if (at >= 0).any()]
-    if not found:
+                codes_of_attribute[name][row] = numbers[name][value]
+    attributes = [
+        Derived(name, "read", measure, coded(codes, values[name]))
+        for name, codes in codes_of_attribute.items()
+        if (codes >= 0).any()
+    ]
+    if not attributes:
         raise SourceError(f"{FIELD}: no value was read off any image")
-    return found
+    return attributes
 
 
 def _values(questions: pa.Table) -> Mapping[str, list[str]]:

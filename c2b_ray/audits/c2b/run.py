@@ -218,26 +218,28 @@ def check_unchanged(
         )
 
 
-def _changed(wanted: Callable[[], pa.Table], parts: Parts, make: Callable[[], ImageSource]) -> tuple[int, list[str]]:
-    """Returns how many of the `wanted` images the parts hold, and the keys of those whose bytes no longer match, in the
-    order of their rows; none where the source holds its images itself.
+def _changed(
+    load_wanted: Callable[[], pa.Table], parts: Parts, make: Callable[[], ImageSource]
+) -> tuple[int, list[str]]:
+    """Returns how many of the `load_wanted` images the parts hold, and the keys of those whose bytes no longer match,
+    in the order of their rows; none where the source holds its images itself.
 
     It reads a part at a time: the keys of a million images take more memory than a driver on Ray otherwise needs.
     """
     source = make()
     if "error" not in source.fetch([]).column_names:
         return 0, []
-    images = wanted()
+    images = load_wanted()
     marks = digests(images["image_id"])
     order = np.argsort(marks)
     marks, rows = marks[order], images["row"].to_numpy()[order]
     total, changed = 0, []
-    for noted in parts.each(NOTED):
-        there = digests(noted["image_id"])
-        at = np.minimum(np.searchsorted(marks, there), len(marks) - 1)
-        asked = marks[at] == there if len(marks) else np.zeros(len(there), bool)
-        total += int(asked.sum())
-        changed += _of_part(rows[at[asked]], noted["content"].filter(pa.array(asked)), source)
+    for recorded in parts.each(NOTED):
+        recorded_digests = digests(recorded["image_id"])
+        positions = np.minimum(np.searchsorted(marks, recorded_digests), len(marks) - 1)
+        is_wanted = marks[positions] == recorded_digests if len(marks) else np.zeros(len(recorded_digests), bool)
+        total += int(is_wanted.sum())
+        changed += _of_part(rows[positions[is_wanted]], recorded["content"].filter(pa.array(is_wanted)), source)
     return total, [key for _, key in sorted(changed)]
 
 
@@ -245,29 +247,31 @@ def _of_part(rows: Rows, contents: pa.ChunkedArray, source: ImageSource) -> list
     """Returns the rows, and their keys, whose bytes no longer match `contents`."""
     changed = []
     for start in range(0, len(rows), BATCH):
-        some = rows[start : start + BATCH].tolist()
-        now, then = source.fetch(some), contents.slice(start, BATCH).to_pylist()
-        for row, key, data, content in zip(some, now["key"].to_pylist(), now["bytes"].to_pylist(), then, strict=True):
+        chunk = rows[start : start + BATCH].tolist()
+        fetched, recorded_contents = source.fetch(chunk), contents.slice(start, BATCH).to_pylist()
+        for row, key, data, content in zip(
+            chunk, fetched["key"].to_pylist(), fetched["bytes"].to_pylist(), recorded_contents, strict=True
+        ):
             if data is not None and content is not None and not has_content(data, content):
                 changed.append((row, key))
     return changed
 
 
-def _differ(one: str | None, other: str | None) -> bool:
+def _differ(first: str | None, second: str | None) -> bool:
     """Tells whether two hashes belong to other bytes. Runs of different releases may have different hashes of the same
     bytes, of different lengths, which tell nothing."""
-    return one is not None and other is not None and len(one) == len(other) and one != other
+    return first is not None and second is not None and len(first) == len(second) and first != second
 
 
 def check_same_images(a: C2BRun, b: C2BRun) -> None:
     """Raises RunError where images that both runs drew have other bytes in one than in the other."""
-    drawn = pc.unique(b.draws["image_id"])
-    of_a = {row["image_id"]: row for row in a.read("images", NOTED).to_pylist()}
-    of_b = b.read("images", NOTED)
+    drawn_ids = pc.unique(b.draws["image_id"])
+    images_of_a = {row["image_id"]: row for row in a.read("images", NOTED).to_pylist()}
+    images_of_b = b.read("images", NOTED)
     changed = [
         row["key"]
-        for row in of_b.filter(pc.is_in(of_b["image_id"], drawn)).to_pylist()
-        if (other := of_a.get(row["image_id"])) is not None and _differ(row["content"], other["content"])
+        for row in images_of_b.filter(pc.is_in(images_of_b["image_id"], drawn_ids)).to_pylist()
+        if (other := images_of_a.get(row["image_id"])) is not None and _differ(row["content"], other["content"])
     ]
     if changed:
         raise RunError(

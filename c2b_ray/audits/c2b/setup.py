@@ -34,9 +34,9 @@ def note_setup(
 ) -> list[SetupFinding]:
     """Writes what the answers so far show into the run's manifest, as `setup`, and returns it."""
     look = partial(setup_findings, askings=askings, specs=config.specs)
-    found = call_with_run(look, run, config, runner)
-    run.update({"setup": found})
-    return found
+    findings = call_with_run(look, run, config, runner)
+    run.update({"setup": findings})
+    return findings
 
 
 def setup_findings(run: C2BRun, askings: Sequence[Classification], specs: Mapping[str, str]) -> list[SetupFinding]:
@@ -45,17 +45,17 @@ def setup_findings(run: C2BRun, askings: Sequence[Classification], specs: Mappin
     Nothing is looked for where a classifier gives each label on its own: what it should have answered in place of a
     label, by which labels in another order are recognised, is then no one answer.
     """
-    askings = [asking for asking in askings if asking.head == "softmax"]
+    askings = [question for question in askings if question.head == "softmax"]
     if not askings:
         return []
     images, labelled = _drawn(run)
     rows = []
-    for asking, answers in zip(askings, _answers(run, askings, images), strict=True):
-        truth = codes(images["target_class"], pa.array(asking.classes, pa.large_string()))
-        known = (answers >= NO_ANSWER) & (truth >= 0)
-        is_table = specs[asking.classifier].startswith("table:")
-        found = detected(asking, LabelledAnswers(truth[known], answers[known]), is_table)
-        rows += [setup_finding(one, asking, labelled) for one in found]
+    for question, answers in zip(askings, _answers(run, askings, images), strict=True):
+        truth = codes(images["target_class"], pa.array(question.classes, pa.large_string()))
+        is_labelled = (answers >= NO_ANSWER) & (truth >= 0)
+        is_table = specs[question.classifier].startswith("table:")
+        kinds_found = detected(question, LabelledAnswers(truth[is_labelled], answers[is_labelled]), is_table)
+        rows += [setup_finding(kind, question, labelled) for kind in kinds_found]
     return rows
 
 
@@ -63,18 +63,18 @@ def _drawn(run: C2BRun) -> tuple[pa.Table, bool]:
     """Returns the columns `image_id` and `target_class` of some of the drawn images, in random order and no picture
     twice, or where none was drawn, of those that are perturbed; and whether they are labelled."""
     captions = run.read("captions", ["caption_id", "target_class"])
-    kept, sources = [], set()
+    tables, sources = [], set()
     for part in run.each("draws", ["image_id", "caption_id", "source"]):
         sources |= set(part["source"].unique().to_pylist())
         targets = captions["target_class"].take(
             pc.index_in(part["caption_id"], captions["caption_id"].combine_chunks())
         )
-        kept.append(pa.table({"image_id": wide(part["image_id"]), "target_class": wide(targets)}))
-        kept = [_first(pa.concat_tables(kept))]
+        tables.append(pa.table({"image_id": wide(part["image_id"]), "target_class": wide(targets)}))
+        tables = [_first(pa.concat_tables(tables))]
     perturbed = run.read("perturbed_images", ["image_id", "target_class"])
     images = (
-        kept[0]
-        if kept[0].num_rows
+        tables[0]
+        if tables[0].num_rows
         else _first(pa.table({name: wide(perturbed[name]) for name in perturbed.schema.names}))
     )
     ids = ImageIds(images["image_id"].combine_chunks())
@@ -97,24 +97,26 @@ NO_ANSWER, FAILED = -1, -2
 """No single answer; and none at all, as of a picture that cannot be read."""
 
 
-def _answers(run: C2BRun, askings: Sequence[Classification], images: pa.Table) -> list[Ints]:
+def _answers(run: C2BRun, questions: Sequence[Classification], images: pa.Table) -> list[Ints]:
     """Returns the position of the label that each classifier gave each image."""
     ids = images["image_id"].combine_chunks()
-    result = [np.full(len(ids), FAILED, np.int64) for _ in askings]
+    result = [np.full(len(ids), FAILED, np.int64) for _ in questions]
     for part in run.each("predictions", _ANSWER):
         part = part.filter(pc.is_in(wide(part["image_id"]), ids))
-        for asking, answers in zip(askings, result, strict=True):
-            of = pc.and_(pc.equal(part["classifier"], asking.classifier), pc.equal(part["revision"], asking.revision))
-            rows = part.filter(pc.and_(of, pc.is_null(part["error"])))
-            at = codes(rows["image_id"], ids)
-            answers[at] = _positions(rows, asking, images["target_class"].take(at).to_pylist())
+        for question, answers in zip(questions, result, strict=True):
+            is_own = pc.and_(
+                pc.equal(part["classifier"], question.classifier), pc.equal(part["revision"], question.revision)
+            )
+            rows = part.filter(pc.and_(is_own, pc.is_null(part["error"])))
+            image_numbers = codes(rows["image_id"], ids)
+            answers[image_numbers] = _positions(rows, question, images["target_class"].take(image_numbers).to_pylist())
     return result
 
 
-def _positions(rows: pa.Table, asking: Classification, targets: Sequence[str]) -> Ints:
+def _positions(rows: pa.Table, question: Classification, targets: Sequence[str]) -> Ints:
     """Returns the position of each answer's label. Answers that are right by the rule have a label of their class."""
-    of_label, of_class = positions(asking.labels), dict(zip(asking.classes, asking.labels_of_class, strict=True))
-    twice = len(of_label) < len(asking.labels)
+    of_label, of_class = positions(question.labels), dict(zip(question.classes, question.labels_of_class, strict=True))
+    has_repeats = len(of_label) < len(question.labels)
     result = []
     columns = (rows[name].to_pylist() for name in ("label", "predicted_class", "answered"))
     for label, predicted, answered, target in zip(*columns, targets, strict=True):
@@ -122,13 +124,13 @@ def _positions(rows: pa.Table, asking: Classification, targets: Sequence[str]) -
             predicted = target
         elif answered is not None:
             predicted = None
-        own = of_class.get(predicted, ())
-        at = of_label.get(label, NO_ANSWER)
-        if own and (at not in own or twice) and asking.right != "top1":
-            at = own[0]
-        elif own and twice:
-            at = next((i for i in own if asking.labels[i] == label), at)
-        elif not own and asking.right == "among_classes":
-            at = NO_ANSWER
-        result.append(at)
+        own_labels = of_class.get(predicted, ())
+        position = of_label.get(label, NO_ANSWER)
+        if own_labels and (position not in own_labels or has_repeats) and question.right != "top1":
+            position = own_labels[0]
+        elif own_labels and has_repeats:
+            position = next((i for i in own_labels if question.labels[i] == label), position)
+        elif not own_labels and question.right == "among_classes":
+            position = NO_ANSWER
+        result.append(position)
     return np.array(result, np.int64)

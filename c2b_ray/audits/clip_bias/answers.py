@@ -43,16 +43,16 @@ class AnsweredQuestion:
 
 def answered_question(image: int, answer: str, prediction: str, accuracy: float | None) -> AnsweredQuestion:
     """`accuracy`: as in the table; None: 1 where the two answers are equal except for case and spaces."""
-    true, said = normalise(answer), normalise(prediction)
-    return AnsweredQuestion(image, true, said, float(true == said) if accuracy is None else accuracy)
+    true, predicted = normalise(answer), normalise(prediction)
+    return AnsweredQuestion(image, true, predicted, float(true == predicted) if accuracy is None else accuracy)
 
 
 def scores_of(questions: Sequence[AnsweredQuestion], images: int) -> tuple[Floats, Floats]:
     """Returns the sum of accuracies and the number of questions of each image, (images,) each."""
     totals, counts = np.zeros(images), np.zeros(images)
-    for one in questions:
-        totals[one.image] += one.accuracy
-        counts[one.image] += 1
+    for question in questions:
+        totals[question.image] += question.accuracy
+        counts[question.image] += 1
     return totals, counts
 
 
@@ -63,7 +63,7 @@ def open_ended(answer: str) -> bool:
 
 def vocabulary(questions: Sequence[AnsweredQuestion], most: int) -> list[str]:
     """Returns the `most` most frequent open-ended true answers, ties in alphabetical order."""
-    counts = Counter(one.answer for one in questions if open_ended(one.answer))
+    counts = Counter(question.answer for question in questions if open_ended(question.answer))
     return [answer for answer, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:most]]
 
 
@@ -91,28 +91,34 @@ def filtered(
     image, the number of the first that is the same picture; the questions about these are as those about one image.
     """
     inside = set(members.tolist())
-    held = [one for one in questions if one.image in inside and attribute.codes[one.image] >= 0]
-    words = vocabulary(held, most)
+    in_group = [question for question in questions if question.image in inside and attribute.codes[question.image] >= 0]
+    words = vocabulary(in_group, most)
     numbers = {word: number for number, word in enumerate(words)}
-    kept = [one for one in held if one.answer in numbers]
-    codes = np.array([attribute.codes[one.image] for one in kept], np.int64)
-    pictures = [(one.image if copies is None else int(copies[one.image]), attribute.codes[one.image]) for one in kept]
+    in_vocabulary = [question for question in in_group if question.answer in numbers]
+    codes = np.array([attribute.codes[question.image] for question in in_vocabulary], np.int64)
+    pictures = [
+        (question.image if copies is None else int(copies[question.image]), attribute.codes[question.image])
+        for question in in_vocabulary
+    ]
     number_of = {picture: number for number, picture in enumerate(dict.fromkeys(pictures))}
     answers = AmplificationAnswers(
         np.array([number_of[picture] for picture in pictures], np.int64),
         codes,
-        np.array([numbers[one.answer] for one in kept], np.int64),
-        np.array([numbers.get(one.prediction, -1) for one in kept], np.int64),
+        np.array([numbers[question.answer] for question in in_vocabulary], np.int64),
+        np.array([numbers.get(question.prediction, -1) for question in in_vocabulary], np.int64),
         len(attribute.values),
         len(words),
     )
-    return Considered(answers, words, len({one.image for one in kept}))
+    return Considered(answers, words, len({question.image for question in in_vocabulary}))
 
 
 def constant(questions: Mapping[str, Sequence[AnsweredQuestion]]) -> dict[str, str]:
     """Returns the models that predict the same answer to every question → that answer."""
-    said = {model: {one.prediction for one in some} for model, some in questions.items()}
-    return {model: next(iter(some)) for model, some in said.items() if len(some) == 1}
+    predictions = {
+        model: {question.prediction for question in answered_questions}
+        for model, answered_questions in questions.items()
+    }
+    return {model: next(iter(distinct)) for model, distinct in predictions.items() if len(distinct) == 1}
 
 
 Item = tuple[str, str]
@@ -151,7 +157,7 @@ def read_vqa(name: str, block: Downstream, images: Images) -> tuple[dict[str, li
         for model, path in (block.vqa or {}).items()
     }
     results = _joined(field, tables, images, True)
-    number = {key: at for at, key in enumerate(images.keys)}
+    number = {key: i for i, key in enumerate(images.keys)}
     by_model = {
         model: [
             answered_question(
@@ -177,7 +183,7 @@ def read_captions(name: str, block: Downstream, images: Images) -> tuple[dict[st
         for model, path in (block.captions or {}).items()
     }
     results = _joined(field, tables, images, False)
-    number = {key: at for at, key in enumerate(images.keys)}
+    number = {key: i for i, key in enumerate(images.keys)}
     return {
         model: {number[image]: _text(row["caption"]) for (image, _), row in rows.items()}
         for model, rows in results.rows.items()
@@ -190,38 +196,38 @@ def _joined(field: str, tables: Mapping[str, pa.Table], images: Images, with_que
     Raises ConfigError for a table that names images which the dataset does not have, or one of them twice, and where
     models have no image in common.
     """
-    there, usable = set(images.table.keys), set(images.keys)
+    known_keys, usable = set(images.table.keys), set(images.keys)
     rows: Rows = {}
     for model, table in tables.items():
         read: list[ResultRow] = table.to_pylist()
         items = [((str(row["image"]), _text(row["question"]) if with_questions else ""), row) for row in read]
-        _refuse(f"{field}.{model}", [item for item, _ in items], there, images.table.location)
+        _refuse(f"{field}.{model}", [item for item, _ in items], known_keys, images.table.location)
         rows[model] = {item: row for item, row in items if item[0] in usable}
-    common = set.intersection(*(set(some) for some in rows.values()))
+    common = set.intersection(*(set(of_model) for of_model in rows.values()))
     if not common:
         raise ConfigError(field, f"the tables of {', '.join(tables)} have no image in common: nothing compares them")
     notes = []
-    for model, some in rows.items():
-        if lost := len(some) - len(common):
-            what = "questions" if with_questions else "images"
+    for model, of_model in rows.items():
+        if left_out := len(of_model) - len(common):
+            noun = "questions" if with_questions else "images"
             notes.append(
-                f"{field}.{model}: {lost} of {len(some)} {what} are left out, as other models did not have them"
+                f"{field}.{model}: {left_out} of {len(of_model)} {noun} are left out, as other models did not have them"
             )
     order = [item for item in next(iter(rows.values())) if item in common]
-    return Results({model: {item: some[item] for item in order} for model, some in rows.items()}, notes)
+    return Results({model: {item: of_model[item] for item in order} for model, of_model in rows.items()}, notes)
 
 
 def _other_truths(field: str, results: Results) -> list[str]:
     """Returns notes on questions whose true answer differs from the first model's table: such a comparison is
     unfair."""
-    (first, rows), *others = results.rows.items()
+    (first, rows), *further = results.rows.items()
     notes = []
-    for model, some in others:
-        differ = [item for item, row in some.items() if _truth(row) != _truth(rows[item])]
+    for model, of_model in further:
+        differ = [item for item, row in of_model.items() if _truth(row) != _truth(rows[item])]
         if differ:
             image, question = differ[0]
             notes.append(
-                f"{field}.{model}: {len(differ):,} of {len(some):,} questions have another true answer than in the "
+                f"{field}.{model}: {len(differ):,} of {len(of_model):,} questions have another true answer than in the "
                 f"table of {first}, such as {question!r} of {image!r}"
             )
     return notes
@@ -231,14 +237,14 @@ def _truth(row: ResultRow) -> str:
     return normalise(_text(row["answer"]))
 
 
-def _refuse(field: str, items: Iterable[Item], there: set[str], dataset: str) -> None:
+def _refuse(field: str, items: Iterable[Item], known_keys: set[str], dataset: str) -> None:
     counts = Counter(items)
     for image, text in counts:
-        if image not in there:
-            raise ConfigError(field, f"{dataset} has no image {image!r}; {nearest(image, list(there)[:5000])}")
+        if image not in known_keys:
+            raise ConfigError(field, f"{dataset} has no image {image!r}; {nearest(image, list(known_keys)[:5000])}")
         if counts[image, text] > 1:
-            what = f"the question {text!r} of {image!r}" if text else f"the image {image!r}"
-            raise ConfigError(field, f"{what} stands in {counts[image, text]} rows; give it one")
+            description = f"the question {text!r} of {image!r}" if text else f"the image {image!r}"
+            raise ConfigError(field, f"{description} stands in {counts[image, text]} rows; give it one")
 
 
 def _accuracy(row: ResultRow, field: str) -> float | None:

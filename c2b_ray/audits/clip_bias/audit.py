@@ -47,10 +47,10 @@ def _with_texts(data: dict[str, Any], file: Path) -> dict[str, Any]:
     if not isinstance(datasets, dict):
         return data
     read = {
-        name: {**one, "texts": _lines(one["texts"], file, f"datasets.{name}.texts")}
-        if isinstance(one, dict) and isinstance(one.get("texts"), str)
-        else one
-        for name, one in datasets.items()
+        name: {**dataset, "texts": _lines(dataset["texts"], file, f"datasets.{name}.texts")}
+        if isinstance(dataset, dict) and isinstance(dataset.get("texts"), str)
+        else dataset
+        for name, dataset in datasets.items()
     }
     return {**data, "datasets": read}
 
@@ -123,37 +123,40 @@ def walk(config: ClipBiasConfig, embedding: Embedding, models: Backend, steps: S
     run = embedding.run
     models.runner.check_paths(run.path, paths_read(config))
     encoders = _encoders(config, run, models, steps)
-    measured = MeasuredModels()
+    measurements = MeasuredModels()
     data, recall = {}, {}
     for name in config.datasets:
         data[name], notes = opened(name, config, encoders, embedding, steps)
-        measured.notes += notes
+        measurements.notes += notes
         with steps.step(f"measure {name}"):
-            recall[name] = measure_pretraining(measured, data[name], config, encoders)
+            recall[name] = measure_pretraining(measurements, data[name], config, encoders)
     with steps.step("measure what is built on the models") as on_progress:
         guesser = partial(group_guessers.load, config.leakage.guesser)
         guesses = GroupGuesses(run, models.runner, guesser, config, on_progress)
         for name, block in config.downstream.items():
-            measure_downstream(measured, ResultBlock(name, block, data[block.dataset].images, config), guesses)
+            measure_downstream(measurements, ResultBlock(name, block, data[block.dataset].images, config), guesses)
     with steps.step("correlate"):
-        performance = config.performance or next((one for one in recall.values() if one), {})
-        _write_tables(config, run, measured, performance)
+        performance = config.performance or next((of_models for of_models in recall.values() if of_models), {})
+        _write_tables(config, run, measurements, performance)
     with steps.step("compare embedding spaces"):
-        run.write("convergence", convergence_table(measured, config, data, encoders))
+        run.write("convergence", convergence_table(measurements, config, data, encoders))
     run.write("clusters", cluster_table(list(data.values())))
     run.write("examples", example_table(list(data.values()), config.seed))
-    _note(config, run, measured, data, performance)
+    _note(config, run, measurements, data, performance)
     if placements := models.runner.placements:
         run.update({"placement": placements, "stages": models.runner.stages})
 
 
 def _encoders(config: ClipBiasConfig, run: ClipBiasRun, models: Backend, steps: Steps) -> dict[str, Encoder]:
-    known = {name: models.describe("encoder", spec) for name, spec in config.models.items()}
-    for name, one in known.items():
-        warn_of_assumptions(steps, name, one)
-    run.update({"models": {f"encoder {name}": model_row(spec, known[name]) for name, spec in config.models.items()}})
+    descriptions = {name: models.describe("encoder", spec) for name, spec in config.models.items()}
+    for name, description in descriptions.items():
+        warn_of_assumptions(steps, name, description)
+    run.update(
+        {"models": {f"encoder {name}": model_row(spec, descriptions[name]) for name, spec in config.models.items()}}
+    )
     return {
-        name: Encoder(name, spec, known[name].revision, models.encoder(spec)) for name, spec in config.models.items()
+        name: Encoder(name, spec, descriptions[name].revision, models.encoder(spec))
+        for name, spec in config.models.items()
     }
 
 
@@ -166,29 +169,31 @@ def window_of(config: ClipBiasConfig, performance: dict[str, float]) -> list[str
 
 
 def _write_tables(
-    config: ClipBiasConfig, run: ClipBiasRun, measured: MeasuredModels, performance: dict[str, float]
+    config: ClipBiasConfig, run: ClipBiasRun, measurements: MeasuredModels, performance: dict[str, float]
 ) -> None:
-    rows, confidence = with_q_values(measured.biases), 1 - config.alpha
+    rows, confidence = with_q_values(measurements.biases), 1 - config.alpha
     window = window_of(config, performance)
     if config.window is not None and len(window) < 3:
-        measured.notes.append(f"window: {len(window)} models of a performance in it; transfer needs three")
-    about = {name: block.dataset for name, block in config.downstream.items()}
+        measurements.notes.append(f"window: {len(window)} models of a performance in it; transfer needs three")
+    dataset_of_block = {name: block.dataset for name, block in config.downstream.items()}
     run.write("clip_bias", bias_table(rows))
     run.write("replicates", replicate_table(rows))
-    run.write("rates", rate_table(measured.rates))
-    run.write("transfer", transfer_table(rows, window, confidence, about))
+    run.write("rates", rate_table(measurements.rates))
+    run.write("transfer", transfer_table(rows, window, confidence, dataset_of_block))
     run.write("locality", locality_table(rows, list(config.models), confidence))
     run.write("model_pairs", pair_table(rows, config.alpha, config.margin))
-    run.write("gaps", gap_table(measured.rates))
+    run.write("gaps", gap_table(measurements.rates))
 
 
 def _note(
     config: ClipBiasConfig,
     run: ClipBiasRun,
-    measured: MeasuredModels,
+    measurements: MeasuredModels,
     data: dict[str, EmbeddedDataset],
     performance: dict[str, float],
 ) -> None:
-    groups = {name: {view.group: len(view.members) for view in one.images.views[1:]} for name, one in data.items()}
+    groups = {
+        name: {view.group: len(view.members) for view in dataset.images.views[1:]} for name, dataset in data.items()
+    }
     window = window_of(config, performance)
-    run.update({"notes": measured.notes, "groups": groups, "performance": performance, "window": window})
+    run.update({"notes": measurements.notes, "groups": groups, "performance": performance, "window": window})

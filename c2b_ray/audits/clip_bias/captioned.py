@@ -29,26 +29,28 @@ class CaptionedTable:
         self.location, self.attributes = location, tuple(attributes)
         self._field, self._columns = field, dict(columns)
         self._rows = open_rows(location, f"{field}.table")
-        there = self._rows.schema.names
+        header = self._rows.schema.names
         for attribute in attributes:
-            if attribute not in there:
-                known = nearest(attribute, there)
-                raise ConfigError(f"{field}.attributes", f"{location} has no column {attribute!r}; {known}")
-        if "image" not in self._columns and "image" not in there:
+            if attribute not in header:
+                hint = nearest(attribute, header)
+                raise ConfigError(f"{field}.attributes", f"{location} has no column {attribute!r}; {hint}")
+        if "image" not in self._columns and "image" not in header:
             raise ConfigError(
                 f"{field}.table",
-                f"{location} has no column 'image' ({nearest('image', there)}); expected `image` (a path relative to "
+                f"{location} has no column 'image' ({nearest('image', header)}); expected `image` (a path relative to "
                 f"the table, or bytes), or {field}.columns to say what it is called",
             )
         caption = self._columns.get("caption", "caption")
-        if "caption" in self._columns and caption not in there:
+        if "caption" in self._columns and caption not in header:
             raise ConfigError(
-                f"{field}.columns", f"caption: {location} has no column {caption!r}; {nearest(caption, there)}"
+                f"{field}.columns", f"caption: {location} has no column {caption!r}; {nearest(caption, header)}"
             )
-        self._caption = caption if caption in there else None
-        named: dict[str, str] = {name: self._columns[name] for name in ("image", "key") if name in self._columns}
+        self._caption = caption if caption in header else None
+        image_columns: dict[str, str] = {
+            name: self._columns[name] for name in ("image", "key") if name in self._columns
+        }
         # Images are read as from a labelled table, whose class is not used here.
-        self._images = LabelledTable(location, f"{field}.table", {**named, "target_class": attributes[0]})
+        self._images = LabelledTable(location, f"{field}.table", {**image_columns, "target_class": attributes[0]})
         self._refuse_repeats()
 
     def __reduce__(self) -> tuple[type[CaptionedTable], tuple[str, str, dict[str, str], tuple[str, ...]]]:
@@ -105,10 +107,10 @@ class CaptionedTable:
         return self._images.fetch(rows)
 
     def _refuse_repeats(self) -> None:
-        again = [name for name, count in Counter(self.keys).items() if count > 1]
-        if again:
+        twice = [name for name, count in Counter(self.keys).items() if count > 1]
+        if twice:
             raise SourceError(
-                f"{self.location}: the image {again[0]!r} occurs in two rows; keep one row per image, with a list of "
+                f"{self.location}: the image {twice[0]!r} occurs in two rows; keep one row per image, with a list of "
                 "its captions if it has several"
             )
 
@@ -117,10 +119,10 @@ def read_results(location: str, field: str, columns: Sequence[str], optional: Se
     """Returns the columns of a table of results, and those of `optional` that exist. Raises ConfigError for a missing
     one."""
     rows = open_rows(location, field)
-    there = rows.schema.names
-    if lacking := [name for name in columns if name not in there]:
-        raise ConfigError(field, f"{location} has no column {lacking[0]!r}; expected {', '.join(columns)}")
-    table = rows.columns([*columns, *(name for name in optional if name in there)])
+    column_names = rows.schema.names
+    if missing := [name for name in columns if name not in column_names]:
+        raise ConfigError(field, f"{location} has no column {missing[0]!r}; expected {', '.join(columns)}")
+    table = rows.columns([*columns, *(name for name in optional if name in column_names)])
     if table["image"].null_count:
         raise ConfigError(field, f"{location}: {table['image'].null_count} row(s) name no image")
     return table.set_column(table.schema.get_field_index("image"), "image", pc.cast(table["image"], pa.string()))
@@ -131,8 +133,8 @@ def _looks_like_a_list(value: object) -> bool:
 
 
 def _texts(value: object) -> list[str]:
-    several = value if isinstance(value, list) else [value]
-    return [text for one in several if (text := _text(one)) is not None]
+    values = value if isinstance(value, list) else [value]
+    return [text for item in values if (text := _text(item)) is not None]
 
 
 def _text(value: object) -> str | None:

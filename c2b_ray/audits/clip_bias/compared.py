@@ -51,10 +51,10 @@ def _row(key: tuple[str, ...], a: Bias | None, b: Bias | None, confidence: float
     dataset, metric, attribute, view, group = key
     paired, numbers = False, compared()
     if a is not None and b is not None and a.estimate is not None and b.estimate is not None:
-        one, other = a.estimate, b.estimate
-        paired = a.images == b.images and len(one.replicates) == len(other.replicates) > 0
+        estimate_a, estimate_b = a.estimate, b.estimate
+        paired = a.images == b.images and len(estimate_a.replicates) == len(estimate_b.replicates) > 0
         least = margin_of(metric, margin)
-        low, high, p_value = difference_of_estimates(other, one, confidence, least, paired=paired)
+        low, high, p_value = difference_of_estimates(estimate_b, estimate_a, confidence, least, paired=paired)
         if np.isfinite(p_value):
             numbers = compared(b.value - a.value, low, high, p_value)
     return {
@@ -72,5 +72,5 @@ def _row(key: tuple[str, ...], a: Bias | None, b: Bias | None, confidence: float
     }
 
 
-def _value(of: Bias | None) -> float | None:
-    return of.value if of is not None and np.isfinite(of.value) else None
+def _value(bias: Bias | None) -> float | None:
+    return bias.value if bias is not None and np.isfinite(bias.value) else None

@@ -29,8 +29,8 @@ def findings(run: ClipBiasRun, classifier: str | None = None) -> list[gates.Gate
     """Returns the biases of all models of the run, or of one."""
     rows = run.biases.to_pylist()
     if classifier is not None:
-        chosen = one_of(models_of(run), classifier, Argument.CLASSIFIER, run.path)
-        rows = [row for row in rows if row["model"] == chosen]
+        model = one_of(models_of(run), classifier, Argument.CLASSIFIER, run.path)
+        rows = [row for row in rows if row["model"] == model]
     return [gates.GateCell(row["model"], cell_name(row), row) for row in rows]
 
 
@@ -62,9 +62,9 @@ def compare(
     alpha = run_a.config.alpha
     groups = {} if run_a.config.groups.column else _groups(run_a)
     margin = run_a.config.margin
-    alike = _guessing(run_a) == _guessing(run_b)
-    of_a, of_b = (_biases(run, model, groups, alike) for run, model in ((run_a, a), (run_b, b)))
-    cells = compared(of_a, of_b, alpha, margin)
+    same_settings = _guessing(run_a) == _guessing(run_b)
+    biases_of_a, biases_of_b = (_biases(run, model, groups, same_settings) for run, model in ((run_a, a), (run_b, b)))
+    cells = compared(biases_of_a, biases_of_b, alpha, margin)
     if cells["difference"].null_count == cells.num_rows:
         raise RunError(
             f"{run_a.path} and {run_b.path} have no bias in common that can be compared; run c2b clip-bias for both "
@@ -89,7 +89,7 @@ def _biases(
     `groups`: (dataset, hash of its images) → the group's number in both runs; if empty, groups are matched by their
     names.
     """
-    drawn = {
+    replicates = {
         tuple(row[name] for name in KEY): np.array(row["values"], np.float64)
         for row in run.read("replicates").to_pylist()
         if row["model"] == model
@@ -99,26 +99,26 @@ def _biases(
     for row in run.biases.to_pylist():
         if row["model"] != model:
             continue
-        about = downstream[row["dataset"]].dataset if row["dataset"] in downstream else row["dataset"]
-        members, of_row = images[about, row["group"]], tuple(row[name] for name in KEY)
+        dataset = downstream[row["dataset"]].dataset if row["dataset"] in downstream else row["dataset"]
+        members, of_row = images[dataset, row["group"]], tuple(row[name] for name in KEY)
         # A group's samples follow from its number, which may differ between runs.
         samples = [members, row["group"], row["n"], run.config.seed, run.config.chance.model_dump()]
         if row["metric"] == OF_QUESTIONS:
             samples.append(run.record.run_id)
         key = of_row
         if row["view"] != GLOBAL and groups:
-            key = (*of_row[:-1], groups.get((about, members), f"{row['group']} of {model}'s run alone"))
+            key = (*of_row[:-1], groups.get((dataset, members), f"{row['group']} of {model}'s run alone"))
         limits = row["value"], row["value_low"], row["value_high"]
         if row["metric"] == GUESSED and guessed_alike:
-            drawn[of_row] = np.zeros(0)
-        estimate = None if of_row not in drawn else SampledEstimate(*limits, drawn[of_row])
+            replicates[of_row] = np.zeros(0)
+        estimate = None if of_row not in replicates else SampledEstimate(*limits, replicates[of_row])
         result[key] = Bias(row["value"], row["n"], content_id("clip-bias samples", samples), estimate)
     return result
 
 
 def _guessing(run: ClipBiasRun) -> object:
     """Returns the settings that LIC and its interval depend on."""
-    masks = {name: one.mask for name, one in run.config.datasets.items()}
+    masks = {name: dataset.mask for name, dataset in run.config.datasets.items()}
     return run.config.leakage, run.config.alpha, masks
 
 
@@ -132,7 +132,7 @@ def _images(run: ClipBiasRun) -> dict[tuple[str, str], str]:
     for row in run.read("clusters").to_pylist():
         for group in (ALL, *([row["group"]] if row["group"] else [])):
             keys.setdefault((row["dataset"], group), []).append(row["key"])
-    return {where: content_id("clip-bias images", some) for where, some in keys.items()}
+    return {where: content_id("clip-bias images", group_keys) for where, group_keys in keys.items()}
 
 
 def _check_settings(run_a: ClipBiasRun, run_b: ClipBiasRun) -> None:
@@ -145,5 +145,8 @@ def _check_settings(run_a: ClipBiasRun, run_b: ClipBiasRun) -> None:
 
 def _other_texts(run_a: ClipBiasRun, run_b: ClipBiasRun) -> list[str]:
     """Returns the datasets whose MaxSkew is over other texts, as fields of the config."""
-    a, b = ({name: one.texts for name, one in run.config.datasets.items() if one.texts} for run in (run_a, run_b))
+    a, b = (
+        {name: dataset.texts for name, dataset in run.config.datasets.items() if dataset.texts}
+        for run in (run_a, run_b)
+    )
     return [f"datasets.{name}.texts" for name in a if name in b and sorted(a[name]) != sorted(b[name])]

@@ -212,8 +212,8 @@ class ClipBiasConfig(StrictModel):
             self._check_models("spaces.before", list(self.spaces.before or {}))
         if self.performance is not None:
             self._check_models("performance", list(self.performance))
-            if lacking := [name for name in self.models if name not in self.performance]:
-                raise ValueError(f"performance: {lacking[0]!r} is missing; name every model or none")
+            if missing := [name for name in self.models if name not in self.performance]:
+                raise ValueError(f"performance: {missing[0]!r} is missing; name every model or none")
         if self.window is not None and not self.window[0] <= self.window[1]:
             raise ValueError("window: its first number must not exceed its second")
         return self

@@ -71,13 +71,13 @@ class GroupGuesses:
             Rows.of(rows, 1), guess, self.load, out,
             id_column="guess_id", config=STAGE, on_progress=self.on_progress,
         )  # fmt: skip
-        held = read_stage(out, ["guess_id", "scores"])
-        held = held.filter(pc.is_in(held["guess_id"], rows["guess_id"].combine_chunks()))  # others' are many
-        return {row["guess_id"]: np.array(row["scores"], np.float64) for row in held.to_pylist()}
+        stored = read_stage(out, ["guess_id", "scores"])
+        stored = stored.filter(pc.is_in(stored["guess_id"], rows["guess_id"].combine_chunks()))  # of many texts
+        return {row["guess_id"]: np.array(row["scores"], np.float64) for row in stored.to_pylist()}
 
 
 def measure_leakage(
-    measured: MeasuredModels,
+    measurements: MeasuredModels,
     guesses: GroupGuesses,
     key: Key,
     attribute: Attribute,
@@ -91,66 +91,71 @@ def measure_leakage(
     assert guesses.images is not None
     references = guesses.images.captions or []
     mask = mask_of(attribute.values, guesses.images.config.mask.get(attribute.name, ()))
-    for model, said in captions.items():
-        known = vocabulary_of(list(said.values()))
-        ours = {image: masked(text, mask) for image, text in said.items() if attribute.codes[image] >= 0}
-        theirs = {image: [masked(text, mask, known) for text in references[image]] for image in ours}
-        theirs = {image: [text for text in some if not says_nothing(text)] for image, some in theirs.items()}
-        held = [image for image, text in ours.items() if not says_nothing(text) and theirs[image]]
-        if lost := len(ours) - len(held):
-            measured.notes.append(
-                f"{key.dataset}, {attribute.name}: {lost:,} of {len(ours):,} images are left out of LIC of {model}: a "
-                "caption of theirs has no words left after masking"
+    for model, model_captions in captions.items():
+        vocabulary = vocabulary_of(list(model_captions.values()))
+        model_texts = {
+            image: masked(text, mask) for image, text in model_captions.items() if attribute.codes[image] >= 0
+        }
+        people_texts = {image: [masked(text, mask, vocabulary) for text in references[image]] for image in model_texts}
+        people_texts = {
+            image: [text for text in texts_of_image if not says_nothing(text)]
+            for image, texts_of_image in people_texts.items()
+        }
+        usable = [image for image, text in model_texts.items() if not says_nothing(text) and people_texts[image]]
+        if left_out := len(model_texts) - len(usable):
+            measurements.notes.append(
+                f"{key.dataset}, {attribute.name}: {left_out:,} of {len(model_texts):,} images are left out of LIC of "
+                f"{model}: a caption of theirs has no words left after masking"
             )
-        problem = attribute.problem(np.array(held, np.int64)) if held else "no caption has words left after masking"
-        if problem is None and len(held) < LEAST_IMAGES:
-            problem = f"{len(held):,} images with captions; LIC needs {LEAST_IMAGES:,}"
+        problem = attribute.problem(np.array(usable, np.int64)) if usable else "no caption has words left after masking"
+        if problem is None and len(usable) < LEAST_IMAGES:
+            problem = f"{len(usable):,} images with captions; LIC needs {LEAST_IMAGES:,}"
         if problem is not None:
-            measured.unknown([model], key, len(held), problem)
+            measurements.unknown([model], key, len(usable), problem)
             continue
-        texts = ([ours[image] for image in held], [theirs[image] for image in held])
-        measured.biases.append(_row(model, key, guesses, (attribute, held), texts))
+        texts = ([model_texts[image] for image in usable], [people_texts[image] for image in usable])
+        measurements.biases.append(_row(model, key, guesses, (attribute, usable), texts))
 
 
 def _row(
     model: str,
     key: Key,
     guesses: GroupGuesses,
-    at: tuple[Attribute, list[int]],
+    attribute_images: tuple[Attribute, list[int]],
     texts: tuple[list[str], list[list[str]]],
 ) -> BiasRow:
-    (attribute, held), (ours, theirs), settings = at, texts, guesses.config.leakage
-    groups = tuple(attribute.codes[held].tolist())
+    (attribute, image_rows), (model_texts, people_texts), settings = attribute_images, texts, guesses.config.leakage
+    groups = tuple(attribute.codes[image_rows].tolist())
     assert guesses.images is not None
-    copies = tuple(guesses.images.copies[held].tolist()) if guesses.images.copied else ()
+    copies = tuple(guesses.images.copies[image_rows].tolist()) if guesses.images.copied else ()
 
     def both_of(draw: int, swap: bool) -> tuple[GuessingTask, GuessingTask]:
         seed = seed_of("clip-bias lic", guesses.config.seed, key.dataset, key.attribute, draw, swap)
-        chosen = [some[(seed + row) % len(some)] for row, some in enumerate(theirs)]
-        moved = np.random.default_rng(seed).random(len(ours)) < 0.5 if swap else np.zeros(len(ours), bool)
-        sides = zip(ours, chosen, moved.tolist(), strict=True)
-        one, other = zip(*((b, a) if change else (a, b) for a, b, change in sides), strict=True)
+        people = [references[(seed + row) % len(references)] for row, references in enumerate(people_texts)]
+        moved = np.random.default_rng(seed).random(len(model_texts)) < 0.5 if swap else np.zeros(len(model_texts), bool)
+        sides = zip(model_texts, people, moved.tolist(), strict=True)
+        first_texts, second_texts = zip(*((b, a) if change else (a, b) for a, b, change in sides), strict=True)
         fixed = (groups, len(attribute.values), settings.folds, seed, settings.guesser, copies)
-        return GuessingTask(one, *fixed), GuessingTask(other, *fixed)
+        return GuessingTask(first_texts, *fixed), GuessingTask(second_texts, *fixed)
 
     draws = [both_of(draw, swap=False) for draw in range(settings.seeds)]
     swaps = [both_of(draw, swap=True) for draw in range(settings.swaps)]
-    made = guesses.made([one for both in (*draws, *swaps) for one in both])
-    scores, people = (np.stack([made[both[side].guess_id] for both in draws]) for side in (0, 1))
-    null = np.array([made[a.guess_id].mean() - made[b.guess_id].mean() for a, b in swaps])
+    scores_of_guess = guesses.made([guessing_task for pair in (*draws, *swaps) for guessing_task in pair])
+    scores, people = (np.stack([scores_of_guess[pair[side].guess_id] for pair in draws]) for side in (0, 1))
+    null = np.array([scores_of_guess[a.guess_id].mean() - scores_of_guess[b.guess_id].mean() for a, b in swaps])
     leak = leak_of(scores, people, null, 1 - guesses.config.alpha)
-    notes = ["constant captions"] if len(set(ours)) == 1 else []
-    notes += _rare(attribute, guesses.images.copies[held], attribute.codes[held], settings.folds)
+    notes = ["constant captions"] if len(set(model_texts)) == 1 else []
+    notes += _rare(attribute, guesses.images.copies[image_rows], attribute.codes[image_rows], settings.folds)
     note = "; ".join(notes) or None
-    return BiasRow(model, key, leak.value, leak.low, leak.high, len(held), 0.0, leak.p_value, note=note)
+    return BiasRow(model, key, leak.value, leak.low, leak.high, len(image_rows), 0.0, leak.p_value, note=note)
 
 
 def _rare(attribute: Attribute, copies: Ints, codes: Ints, folds: int) -> list[str]:
     """Returns a note on values with fewer different images than folds: guessers have next to nothing to learn them
     from, so that LIC is near 0 whatever captions say of these values."""
     counts = [len(np.unique(copies[codes == number])) for number in range(len(attribute.values))]
-    few = [f"{value!r} ({count})" for value, count in zip(attribute.values, counts, strict=True) if count < folds]
-    return [f"says nothing of {', '.join(few)}: fewer images than folds"] if few else []
+    rare = [f"{value!r} ({count})" for value, count in zip(attribute.values, counts, strict=True) if count < folds]
+    return [f"says nothing of {', '.join(rare)}: fewer images than folds"] if rare else []
 
 
 @dataclass(frozen=True)
@@ -166,90 +171,96 @@ class ResultBlock:
         return Key(self.name, metric, attribute.name, view.view, view.group, DOWNSTREAM)
 
 
-def measure_downstream(measured: MeasuredModels, built: ResultBlock, guesses: GroupGuesses) -> None:
+def measure_downstream(measurements: MeasuredModels, result_block: ResultBlock, guesses: GroupGuesses) -> None:
     """Adds the rows of one block of results."""
-    if built.block.vqa is not None:
-        _measure_vqa(measured, built)
+    if result_block.block.vqa is not None:
+        _measure_vqa(measurements, result_block)
     else:
-        _measure_captions(measured, built, guesses)
+        _measure_captions(measurements, result_block, guesses)
 
 
-def _measure_vqa(measured: MeasuredModels, built: ResultBlock) -> None:
-    questions, notes = read_vqa(built.name, built.block, built.images)
-    same = constant(questions)
-    measured.notes += notes
-    measured.notes += [f"{built.name}: {model} predicts {said!r} to every question" for model, said in same.items()]
-    scores = {model: scores_of(some, len(built.images.rows)) for model, some in questions.items()}
-    chance = chance_of(built.config)
-    for view in built.images.views:
-        for attribute in built.images.attributes:
-            key = built.key("kl_vqa_accuracy", attribute, view)
-            measure_disparity(measured, key, scores, (attribute, view), chance, built.images.copies)
-    for attribute in built.images.attributes:
-        _measure_amplification(measured, built, attribute, questions)
+def _measure_vqa(measurements: MeasuredModels, result_block: ResultBlock) -> None:
+    questions, notes = read_vqa(result_block.name, result_block.block, result_block.images)
+    constant_answers = constant(questions)
+    measurements.notes += notes
+    measurements.notes += [
+        f"{result_block.name}: {model} predicts {answer!r} to every question"
+        for model, answer in constant_answers.items()
+    ]
+    scores = {model: scores_of(of_model, len(result_block.images.rows)) for model, of_model in questions.items()}
+    chance = chance_of(result_block.config)
+    for view in result_block.images.views:
+        for attribute in result_block.images.attributes:
+            key = result_block.key("kl_vqa_accuracy", attribute, view)
+            measure_disparity(measurements, key, scores, (attribute, view), chance, result_block.images.copies)
+    for attribute in result_block.images.attributes:
+        _measure_amplification(measurements, result_block, attribute, questions)
 
 
 def _measure_amplification(
-    measured: MeasuredModels, built: ResultBlock, attribute: Attribute, questions: Mapping[str, list[AnsweredQuestion]]
+    measurements: MeasuredModels,
+    result_block: ResultBlock,
+    attribute: Attribute,
+    questions: Mapping[str, list[AnsweredQuestion]],
 ) -> None:
-    view, config = built.images.views[0], built.config
-    key = built.key("dba", attribute, view)
-    answered = np.unique([one.image for one in next(iter(questions.values()))])
+    view, config = result_block.images.views[0], result_block.config
+    key = result_block.key("dba", attribute, view)
+    answered = np.unique([question.image for question in next(iter(questions.values()))])
     members = answered[attribute.codes[answered] >= 0]
     if (problem := attribute.problem(members)) is not None:
-        measured.unknown(questions, key, len(members), problem)
+        measurements.unknown(questions, key, len(members), problem)
         return
-    for model, some in questions.items():
-        considered = filtered(some, attribute, view.members, config.answers, built.images.copies)
+    for model, of_model in questions.items():
+        considered = filtered(of_model, attribute, view.members, config.answers, result_block.images.copies)
         answers = considered.answers
-        lost = [value for at, value in enumerate(attribute.values) if at not in answers.attributes]
-        if len(attribute.values) - len(lost) < 2:
+        left_out = [value for i, value in enumerate(attribute.values) if i not in answers.attributes]
+        if len(attribute.values) - len(left_out) < 2:
             why = "no question is left without answers that are binary or numbers"
             if considered.words:
-                why += f" about images with the {attribute.name} {lost[0]!r}"
-            measured.unknown([model], key, considered.images, why)
+                why += f" about images with the {attribute.name} {left_out[0]!r}"
+            measurements.unknown([model], key, considered.images, why)
             continue
         chance = seeded(chance_of(config), key.dataset, key.attribute, key.metric)
         result = amplification(answers, chance, config.amplification)
         remarks = [] if len(np.unique(answers.predicted)) > 1 else ["constant predictions"]
-        if lost:
+        if left_out:
             remarks.append(
-                f"of the mean over values of {attribute.name}, {', '.join(lost)} is left out: no question is left"
+                f"of the mean over values of {attribute.name}, {', '.join(left_out)} is left out: no question is left"
             )
         row = BiasRow(
             model, key, result.value, result.low, result.high, considered.images, result.expected,
             result.p_value, rule=config.amplification, note="; ".join(remarks) or None, replicates=result.replicates,
         )  # fmt: skip
-        measured.biases.append(row)
+        measurements.biases.append(row)
 
 
-def _measure_captions(measured: MeasuredModels, built: ResultBlock, guesses: GroupGuesses) -> None:
-    captions, notes = read_captions(built.name, built.block, built.images)
-    measured.notes += notes
-    for model, some in captions.items():
-        if len(set(some.values())) == 1:
-            measured.notes.append(f"{built.name}: {model} gives every image the same caption")
-    scores = {model: _cider(some, built.images) for model, some in captions.items()}
-    chance = chance_of(built.config)
-    for view in built.images.views:
-        for attribute in built.images.attributes:
-            key = built.key("kl_cider", attribute, view)
-            measure_disparity(measured, key, scores, (attribute, view), chance, built.images.copies)
-    for attribute in built.images.attributes:
-        key = built.key("lic", attribute, built.images.views[0])
-        measure_leakage(measured, replace(guesses, images=built.images), key, attribute, captions)
+def _measure_captions(measurements: MeasuredModels, result_block: ResultBlock, guesses: GroupGuesses) -> None:
+    captions, notes = read_captions(result_block.name, result_block.block, result_block.images)
+    measurements.notes += notes
+    for model, of_model in captions.items():
+        if len(set(of_model.values())) == 1:
+            measurements.notes.append(f"{result_block.name}: {model} gives every image the same caption")
+    scores = {model: _cider(of_model, result_block.images) for model, of_model in captions.items()}
+    chance = chance_of(result_block.config)
+    for view in result_block.images.views:
+        for attribute in result_block.images.attributes:
+            key = result_block.key("kl_cider", attribute, view)
+            measure_disparity(measurements, key, scores, (attribute, view), chance, result_block.images.copies)
+    for attribute in result_block.images.attributes:
+        key = result_block.key("lic", attribute, result_block.images.views[0])
+        measure_leakage(measurements, replace(guesses, images=result_block.images), key, attribute, captions)
 
 
 def _cider(captions: Mapping[int, str], images: Images) -> tuple[Floats, Floats]:
     """Returns the CIDEr of each image that has references, and 1 for it. Document frequencies are those of all these
     references."""
     references = images.captions or []
-    held = [image for image in captions if references[image]]
+    with_references = [image for image in captions if references[image]]
     totals, counts = np.zeros(len(images.rows)), np.zeros(len(images.rows))
-    if held:
+    if with_references:
         scored = cider(
-            [words_of(captions[image]) for image in held],
-            [[words_of(text) for text in references[image]] for image in held],
+            [words_of(captions[image]) for image in with_references],
+            [[words_of(text) for text in references[image]] for image in with_references],
         )
-        totals[held], counts[held] = scored, 1.0
+        totals[with_references], counts[with_references] = scored, 1.0
     return totals, counts

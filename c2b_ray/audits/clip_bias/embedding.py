@@ -47,8 +47,10 @@ class Encoder:
     factory: Callable[[], TextImageEncoder]
 
     def image_ids(self, files: Files) -> list[str]:
-        named = [list(one) for one in zip(files.table.keys, files.contents, strict=True)]
-        return content_ids("clip-bias image", named, self.revision)
+        keys_and_contents = [
+            list(key_and_content) for key_and_content in zip(files.table.keys, files.contents, strict=True)
+        ]
+        return content_ids("clip-bias image", keys_and_contents, self.revision)
 
     def text_ids(self, texts: Sequence[str]) -> list[str]:
         return content_ids("clip-bias text", list(texts), self.revision)
@@ -66,7 +68,7 @@ class Embedding:
         """Reads every image, since a file may have been replaced under its name after the run embedded it."""
         pieces = [range(start, min(start + READ_AT_ONCE, len(table))) for start in range(0, len(table), READ_AT_ONCE)]
         contents = self.runner.call_each([partial(_contents, table, rows) for rows in pieces], FETCH)
-        return Files(table, [one for piece in contents for one in piece])
+        return Files(table, [content for piece in contents for content in piece])
 
     def embed(self, encoder: Encoder, files: Files, on_progress: OnProgress) -> None:
         """Embeds the images that the run does not hold yet."""
@@ -91,10 +93,10 @@ class Embedding:
             return
         self.run.begin_writing()
         self._take_over(encoder.text_ids(distinct))
-        wanted = pa.table({"embedding_id": encoder.text_ids(distinct), "text": distinct})
-        config = replace(TEXTS, total=len(wanted))
+        texts_wanted = pa.table({"embedding_id": encoder.text_ids(distinct), "text": distinct})
+        config = replace(TEXTS, total=len(texts_wanted))
         self.runner.run(
-            Rows.of(wanted, TEXTS_AT_ONCE), embed_texts, load, out, id_column="embedding_id", config=config,
+            Rows.of(texts_wanted, TEXTS_AT_ONCE), embed_texts, load, out, id_column="embedding_id", config=config,
             on_progress=on_progress,
         )  # fmt: skip
 
@@ -106,13 +108,13 @@ class Embedding:
         marks = np.unique(digests(pa.array(ids, pa.string())))
         source = opened(self.earlier.location("embeddings"))
         with writing(self.run.location("embeddings")) as parts:
-            held = parts.census("embedding_id").ids
+            ids_here = parts.census("embedding_id").ids
             for name in source.names():
                 table = source.read(name)
-                of_ids = ~absent(table["embedding_id"], marks) & absent(table["embedding_id"], held)
-                wanted = of_ids & np.asarray(table["error"].is_null())
-                if wanted.any():
-                    parts.write(table.filter(pa.array(wanted)), "embedding_id")
+                of_ids = ~absent(table["embedding_id"], marks) & absent(table["embedding_id"], ids_here)
+                is_wanted = of_ids & np.asarray(table["error"].is_null())
+                if is_wanted.any():
+                    parts.write(table.filter(pa.array(is_wanted)), "embedding_id")
 
     def read(self, ids: Sequence[str]) -> tuple[Vectors, list[str | None]]:
         """Returns embeddings by id, float32 (ids, dimension), and for each id why there is none; its row is then NaN.
@@ -123,22 +125,24 @@ class Embedding:
         parts = opened(self.run.location("embeddings"))
         tables = []
         for name in parts.names():
-            held = parts.read(name, ("embedding_id",))["embedding_id"]
-            if not absent(held, marks).all():
+            ids_of_part = parts.read(name, ("embedding_id",))["embedding_id"]
+            if not absent(ids_of_part, marks).all():
                 table = parts.read(name)
                 tables.append(table.filter(pa.array(~absent(table["embedding_id"], marks))))
         embeddings = pa.concat_tables(tables) if tables else CLIP_EMBEDDINGS.empty_table()
-        at = pc.index_in(pa.array(ids, pa.string()), embeddings["embedding_id"].combine_chunks())
-        if at.null_count:
-            raise SourceError(f"{self.run.path}/embeddings lacks {at.null_count:,} rows; delete it and run again")
-        rows = embeddings.take(at)
+        positions = pc.index_in(pa.array(ids, pa.string()), embeddings["embedding_id"].combine_chunks())
+        if positions.null_count:
+            raise SourceError(
+                f"{self.run.path}/embeddings lacks {positions.null_count:,} rows; delete it and run again"
+            )
+        rows = embeddings.take(positions)
         errors: list[str | None] = rows["error"].to_pylist()
         vectors = rows["embedding"].combine_chunks()
-        good = np.array([error is None for error in errors], bool)
-        flat = vectors.filter(pa.array(good)).flatten().to_numpy(zero_copy_only=False)
-        width = len(flat) // max(int(good.sum()), 1)
+        is_usable = np.array([error is None for error in errors], bool)
+        flat = vectors.filter(pa.array(is_usable)).flatten().to_numpy(zero_copy_only=False)
+        width = len(flat) // max(int(is_usable.sum()), 1)
         result = np.full((len(ids), width), np.nan, np.float32)
-        result[good] = flat.reshape(int(good.sum()), width)
+        result[is_usable] = flat.reshape(int(is_usable.sum()), width)
         return result, errors
 
 
@@ -146,13 +150,16 @@ def usable(table: CaptionedTable, errors: dict[str, list[str | None]]) -> tuple[
     """Returns the rows that every model embedded, and a note on the others. Raises SourceError where fewer than half of
     the rows are usable."""
     rows = [row for row in range(len(table)) if all(of_model[row] is None for of_model in errors.values())]
-    lost = len(table) - len(rows)
-    if not lost:
+    left_out = len(table) - len(rows)
+    if not left_out:
         return rows, None
     reason = next(error for of_model in errors.values() for error in of_model if error is not None)
     if len(rows) < LEAST_USABLE * len(table):
-        raise SourceError(f"{table.location}: {lost:,} of {len(table):,} images cannot be used; such as: {reason}")
-    return rows, f"{lost:,} of {len(table):,} images of {table.location} are left out for all models; such as: {reason}"
+        raise SourceError(f"{table.location}: {left_out:,} of {len(table):,} images cannot be used; such as: {reason}")
+    return (
+        rows,
+        f"{left_out:,} of {len(table):,} images of {table.location} are left out for all models; such as: {reason}",
+    )
 
 
 def _fetched(ids: pa.Table, table: CaptionedTable) -> Iterator[pa.Table]:

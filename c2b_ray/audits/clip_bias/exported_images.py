@@ -32,7 +32,7 @@ def run_images(run: ClipBiasRun, model: str | None = None) -> RunImages:
         for row in run.biases.to_pylist()
         if row["q_value"] <= alpha and row["view"] == "local" and model in (None, row["model"])
     ]
-    found = [
+    findings = [
         Finding(
             f"{row['dataset']}/{row['group']}",
             f"{names[row['model']]}, {row['metric']} of {row['attribute']} in group {row['group']} of "
@@ -40,10 +40,10 @@ def run_images(run: ClipBiasRun, model: str | None = None) -> RunImages:
         )
         for row in sorted(rows, key=lambda row: (row["q_value"], -row["value"]))
     ]
-    tables = partial(_tables, run, {one.tag for one in found})
-    shown = [names[name] for name in names if model in (None, name)]
-    title = f"Groups in which {words.listed(shown)} {'is' if len(shown) == 1 else 'are'} biased"
-    return RunImages(tables, found, title, about(run))
+    tables = partial(_tables, run, {finding.tag for finding in findings})
+    models_shown = [names[name] for name in names if model in (None, name)]
+    title = f"Groups in which {words.listed(models_shown)} {'is' if len(models_shown) == 1 else 'are'} biased"
+    return RunImages(tables, findings, title, about(run))
 
 
 def _tables(run: ClipBiasRun, tags: set[str], with_bytes: bool) -> Iterator[pa.Table]:

@@ -84,14 +84,14 @@ def opened(
     texts = [*(gallery.texts if gallery is not None else ()), *dataset.texts]
     with steps.step(f"read {name}"):
         files = embedding.files(table)
-    errors, alike = {}, []
+    errors, copies_by_model = {}, []
     for model, encoder in encoders.items():
         with steps.step(f"embed {name}", images_per_row=1) as on_progress:
             embedding.embed(encoder, files, on_progress)
-        with steps.step(f"embed texts of {name}", images_per_row=0) as on_progress:  # a text is no image to book
+        with steps.step(f"embed texts of {name}", images_per_row=0) as on_progress:  # texts do not count as images
             embedding.embed_texts(encoder, texts, on_progress)
         vectors, errors[model] = embedding.read(encoder.image_ids(files))
-        alike.append(alike_of(vectors))
+        copies_by_model.append(alike_of(vectors))
     rows, note = usable(table, errors)
     rows = _by_key(table, rows)
     captions = None if table.captions is None else [table.captions[row] for row in rows]
@@ -99,7 +99,7 @@ def opened(
         Attribute.of(attribute, [column[row] for row in rows])
         for attribute, column in ((attribute, table.values(attribute)) for attribute in dataset.attributes)
     )
-    copies = copies_of(np.stack(alike)[:, rows])
+    copies = copies_of(np.stack(copies_by_model)[:, rows])
     images = Images(name, dataset, table, rows, captions, attributes, (ImageSubset.everything(len(rows)),), copies)
     with steps.step(f"group {name}"):
         if config.groups.column is None:
@@ -154,7 +154,9 @@ def _by_column(images: Images, groups: Groups) -> dict[str, Ints]:
     assert groups.column is not None
     column = Attribute.of(groups.column, [images.table.values(groups.column)[row] for row in images.rows])
     members = {value: np.flatnonzero(column.codes == number) for number, value in enumerate(column.values)}
-    return {value: some for value, some in members.items() if len(some) >= groups.least}
+    return {
+        value: images_of_value for value, images_of_value in members.items() if len(images_of_value) >= groups.least
+    }
 
 
 def cluster_table(datasets: list[EmbeddedDataset]) -> pa.Table:
@@ -178,16 +180,16 @@ def example_table(datasets: list[EmbeddedDataset], seed: int) -> pa.Table:
         images, keys = data.images, data.images.keys
         for view in images.views[1:]:
             random = np.random.default_rng(seed_of("clip-bias examples", seed, images.name, view.group))
-            chosen = random.permutation(view.members)[:EXAMPLES].tolist()
-            fetched = images.table.fetch([images.rows[at] for at in chosen])
-            for at, data_of in zip(chosen, fetched["bytes"].to_pylist(), strict=True):
-                captions = images.captions[at] if images.captions else []
+            examples = random.permutation(view.members)[:EXAMPLES].tolist()
+            fetched = images.table.fetch([images.rows[i] for i in examples])
+            for i, data_of in zip(examples, fetched["bytes"].to_pylist(), strict=True):
+                captions = images.captions[i] if images.captions else []
                 small = data_of is not None and len(data_of) <= MOST_BYTES
                 rows.append(
                     {
                         "dataset": images.name,
                         "group": view.group,
-                        "key": keys[at],
+                        "key": keys[i],
                         "caption": captions[0] if captions else None,
                         "bytes": data_of if small else None,
                     }

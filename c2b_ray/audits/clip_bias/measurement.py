@@ -36,7 +36,7 @@ def chance_of(config: ClipBiasConfig) -> Chance:
 
 
 def measure_pretraining(
-    measured: MeasuredModels, data: EmbeddedDataset, config: ClipBiasConfig, encoders: Mapping[str, Encoder]
+    measurements: MeasuredModels, data: EmbeddedDataset, config: ClipBiasConfig, encoders: Mapping[str, Encoder]
 ) -> dict[str, float]:
     """Adds the dataset's rows; returns each model's mean recall over all images, empty where there are no captions."""
     hits, ranks = _scores(data, config, encoders)
@@ -47,10 +47,10 @@ def measure_pretraining(
             where = (data.images.name, attribute.name, view.view, view.group)
             if hits:
                 key = _key(f"kl_recall@{config.recall_k}", *where)
-                measure_disparity(measured, key, hits, (attribute, view), chance, data.images.copies)
+                measure_disparity(measurements, key, hits, (attribute, view), chance, data.images.copies)
             if ranks:
                 key = _key(f"max_skew@{config.skew_k}", *where)
-                measure_skew(measured, key, ranks, (attribute, view), (skew, chance), data.images.copies)
+                measure_skew(measurements, key, ranks, (attribute, view), (skew, chance), data.images.copies)
     return {model: float(totals.sum() / max(counts.sum(), 1)) for model, (totals, counts) in hits.items()}
 
 
@@ -87,7 +87,7 @@ Space = dict[str, Floats]
 
 
 def convergence_table(
-    measured: MeasuredModels,
+    measurements: MeasuredModels,
     config: ClipBiasConfig,
     data: Mapping[str, EmbeddedDataset],
     encoders: Mapping[str, Encoder],
@@ -95,31 +95,35 @@ def convergence_table(
     """Returns the similarities of the models that have both spaces, on the images that are in all of them."""
     if config.spaces is None:
         return CONVERGENCE.empty_table()
-    opened, images = data[config.spaces.dataset], data[config.spaces.dataset].images
-    after = {model: _read(path, f"spaces.after.{model}", images) for model, path in config.spaces.after.items()}
-    models = list(after)
+    dataset, images = data[config.spaces.dataset], data[config.spaces.dataset].images
+    spaces_after = {model: _read(path, f"spaces.after.{model}", images) for model, path in config.spaces.after.items()}
+    models = list(spaces_after)
     if config.spaces.before is None:
-        before = {
-            model: dict(zip(images.keys, opened.vectors(encoders[model]).astype(np.float64), strict=True))
+        spaces_before = {
+            model: dict(zip(images.keys, dataset.vectors(encoders[model]).astype(np.float64), strict=True))
             for model in models
         }
     else:
-        if lacking := [model for model in models if model not in config.spaces.before]:
+        if missing := [model for model in models if model not in config.spaces.before]:
             raise ConfigError(
-                "spaces.before", f"{lacking[0]!r} is missing; name the models of `after`, or leave it out"
+                "spaces.before", f"{missing[0]!r} is missing; name the models of `after`, or leave it out"
             )
-        before = {model: _read(config.spaces.before[model], f"spaces.before.{model}", images) for model in models}
-    common = set.intersection(*(set(space) for stage in (before, after) for space in stage.values()))
-    shared = [key for key in images.keys if key in common]
-    if len(shared) < 2:
-        raise ConfigError("spaces", f"the spaces have {len(shared)} image(s) in common: nothing compares them")
-    if lost := len(images.keys) - len(shared):
-        measured.notes.append(f"spaces: {lost:,} of {len(images.keys):,} images are left out, as a space lacks them")
+        spaces_before = {
+            model: _read(config.spaces.before[model], f"spaces.before.{model}", images) for model in models
+        }
+    common = set.intersection(*(set(space) for stage in (spaces_before, spaces_after) for space in stage.values()))
+    shared_keys = [key for key in images.keys if key in common]
+    if len(shared_keys) < 2:
+        raise ConfigError("spaces", f"the spaces have {len(shared_keys)} image(s) in common: nothing compares them")
+    if left_out := len(images.keys) - len(shared_keys):
+        measurements.notes.append(
+            f"spaces: {left_out:,} of {len(images.keys):,} images are left out, as a space lacks them"
+        )
     return pa.Table.from_pylist(
         [
             row
-            for stage, spaces in ((BEFORE, before), (AFTER, after))
-            for row in _rows(stage, spaces, shared, 1 - config.alpha)
+            for stage, spaces in ((BEFORE, spaces_before), (AFTER, spaces_after))
+            for row in _rows(stage, spaces, shared_keys, 1 - config.alpha)
         ],
         CONVERGENCE,
     )
@@ -143,10 +147,10 @@ def _rows(stage: str, spaces: Mapping[str, Space], keys: list[str], confidence: 
 def _read(path: str, field: str, images: Images) -> Space:
     """Returns embeddings by image. Raises ConfigError for images that the dataset does not have, or invalid vectors."""
     table = read_results(path, field, ("image", "embedding"))
-    there, result = set(images.table.keys), {}
+    known_keys, result = set(images.table.keys), {}
     width = 0
     for key, values in zip(table["image"].to_pylist(), table["embedding"].to_pylist(), strict=True):
-        if key not in there:
+        if key not in known_keys:
             raise ConfigError(field, f"{images.table.location} has no image {key!r}")
         vector = np.asarray(values, np.float64)
         width = width or vector.size
@@ -180,7 +184,7 @@ def checked(config: ClipBiasConfig, via: str) -> ClipBiasConfig:
 
 def images_in(config: ClipBiasConfig) -> int:
     """Returns how many images are embedded: those of all datasets, by every model."""
-    return sum(len(open_table(name, one)) for name, one in config.datasets.items()) * len(config.models)
+    return sum(len(open_table(name, dataset)) for name, dataset in config.datasets.items()) * len(config.models)
 
 
 def _check_guesser(spec: str) -> None:

@@ -51,15 +51,15 @@ FORMAT = 3
 fingerprints only; in format 2 moved copies were not detected."""
 
 
-def format_of(about: Mapping[str, Any] | None) -> int:
+def format_of(description: Mapping[str, Any] | None) -> int:
     """Returns the format in which a dataset was begun, and in which it must be finished.
 
     Raises RunError where this version does not know it.
     """
-    known = FORMAT if about is None else about.get("format", 1)
-    if known not in range(1, FORMAT + 1):
-        raise RunError(f"the dataset has format {known}, which a newer version of c2b-ray wrote; use that version")
-    return int(known)
+    version = FORMAT if description is None else description.get("format", 1)
+    if version not in range(1, FORMAT + 1):
+        raise RunError(f"the dataset has format {version}, which a newer version of c2b-ray wrote; use that version")
+    return int(version)
 
 
 def config_hash(config: DatasetConfig, format: int = FORMAT) -> str:
@@ -70,10 +70,10 @@ def config_hash(config: DatasetConfig, format: int = FORMAT) -> str:
     return content_id("dataset", format, _without_paths(config), contents(config))
 
 
-def dataset_id(about: Mapping[str, Any]) -> str:
+def dataset_id(description: Mapping[str, Any]) -> str:
     """Returns a hash of everything that determines the rows, from the content of `dataset.json`."""
-    models = about["models"] if format_of(about) == 1 else list(about["models"].values())
-    return content_id("dataset", about["config_hash"], models, about["captions_sha256"])
+    models = description["models"] if format_of(description) == 1 else list(description["models"].values())
+    return content_id("dataset", description["config_hash"], models, description["captions_sha256"])
 
 
 def contents(config: DatasetConfig) -> dict[str, str]:
@@ -83,31 +83,33 @@ def contents(config: DatasetConfig) -> dict[str, str]:
         hashes["hierarchy"] = _contents(config.hierarchy)
     if config.captions is not None:
         for name in ("language_model", "captioner"):
-            for what, path in paths(getattr(config.captions, name) or ""):
-                hashes[f"captions.{name} {what}"] = _contents(path)
+            for part, path in paths(getattr(config.captions, name) or ""):
+                hashes[f"captions.{name} {part}"] = _contents(path)
         if config.captions.images is not None:
             hashes["captions.images"] = _contents(config.captions.images)
     return hashes
 
 
-def as_begun(crew: CrewThere, about: Mapping[str, Any], location: str) -> CrewThere:
+def as_begun(models: CrewThere, description: Mapping[str, Any], location: str) -> CrewThere:
     """Returns the models under their names from the beginning of the build, which the dataset's rows hold.
 
     Raises RunError where a model has changed since.
     """
-    then, now = about.get("models"), crew.revisions()
-    if then is None:
-        return crew
-    if len(then) != len(now):
-        raise RunError(f"{location} was begun with {len(then)} models, now there are {len(now)}; choose another --out")
-    for (name, revision), (other, current) in zip(then.items(), now.items(), strict=True):
+    recorded, revisions = description.get("models"), models.revisions()
+    if recorded is None:
+        return models
+    if len(recorded) != len(revisions):
+        raise RunError(
+            f"{location} was begun with {len(recorded)} models, now there are {len(revisions)}; choose another --out"
+        )
+    for (name, revision), (other, current) in zip(recorded.items(), revisions.items(), strict=True):
         if revision != current:
             raise RunError(
                 f"{location} was begun with another model: {name} had revision {revision}, now {other} has {current}; "
                 "put the former files back, or choose another --out",
                 run=location,
             )
-    return crew.named([name.partition(" ")[2] for name in then])
+    return models.named([name.partition(" ")[2] for name in recorded])
 
 
 def _captions_read(config: DatasetConfig) -> dict[str, str]:
@@ -129,8 +131,8 @@ def _contents(path: str) -> str:
 
 def _without_paths(config: DatasetConfig) -> dict[str, Any]:
     fields = replaced_texts(config, _without_path).model_dump(mode="json")
-    if isinstance(named := fields["classifier"], dict):
-        fields["classifier"] = [[name, spec] for name, spec in named.items()]
+    if isinstance(classifiers := fields["classifier"], dict):
+        fields["classifier"] = [[name, spec] for name, spec in classifiers.items()]
     return fields
 
 
@@ -157,11 +159,11 @@ def refuse_unusable(location: str, sums: Mapping[str, float], enough: int) -> No
     drawn, unusable = sums.get(DRAWS, 0.0), {name: sums.get(f"{DROPPED}:{name}", 0.0) for name in UNUSABLE}
     if drawn < enough or sum(unusable.values()) < drawn:
         return
-    said = ", ".join(f"{int(count)} {name}" for name, count in unusable.items() if count)
+    counts = ", ".join(f"{int(count)} {name}" for name, count in unusable.items() if count)
     why = sorted(name.removeprefix(f"{BECAUSE}:") for name in sums if name.startswith(f"{BECAUSE}:"))
     because = f": {'; '.join(why[:3])}" if why else ""
     raise SourceError(
-        f"{location}: none of the first {int(drawn)} images can be used ({said}){because}. A "
+        f"{location}: none of the first {int(drawn)} images can be used ({counts}){because}. A "
         "generator that returns black or NaN images, or a classifier whose answers are not numbers, has no failures; "
         "mend it, delete the directory, and build again",
         location=location,
@@ -219,11 +221,11 @@ def build(config: DatasetConfig, out: str, session: Session, metrics_port: int |
     began, steps = time.monotonic(), Steps(session.listener)
     with exposed(metrics_port) as metrics, building(out) as directory:
         fields = config.model_dump(mode="json")
-        about = directory.about
-        hash_now = config_hash(config, format_of(about))
-        known = about or directory.manifest  # whose dataset.json was removed, because it was damaged
-        if known is not None and known["config_hash"] != hash_now:
-            raise _another(out, known, fields, hash_now)
+        description = directory.about
+        hash_now = config_hash(config, format_of(description))
+        previous = description or directory.manifest  # whose dataset.json was removed, because it was damaged
+        if previous is not None and previous["config_hash"] != hash_now:
+            raise _another(out, previous, fields, hash_now)
         via = session.chosen(lambda: _most_draws(directory))
         with backend(via, session.placement) as models:
             models.runner.check_paths(out, paths_read(config))
@@ -232,15 +234,15 @@ def build(config: DatasetConfig, out: str, session: Session, metrics_port: int |
             return _Build(directory, recipe, crews, steps, metrics).run(plan, began)
 
 
-def _another(out: str, about: Mapping[str, Any], fields: dict[str, Any], hash_now: str) -> RunError:
-    config = about.get("config")
+def _another(out: str, description: Mapping[str, Any], fields: dict[str, Any], hash_now: str) -> RunError:
+    config = description.get("config")
     if config is None:
         changed = "config, of which the removed dataset.json told,"
     else:
         changed = differences(config, fields) if config != fields else "contents of a file"
     return RunError(
-        f"{out} holds the dataset of another config: its hash is {about['config_hash']}, this one's is {hash_now} (the "
-        f"{changed} differs); choose another --out, or delete it{unnamed(fields)}",
+        f"{out} holds the dataset of another config: its hash is {description['config_hash']}, this one's is "
+        f"{hash_now} (the {changed} differs); choose another --out, or delete it{unnamed(fields)}",
         run=out,
     )
 
@@ -254,8 +256,8 @@ def _crews(via: str, recipe: Recipe, placement: PlacementConfig | None) -> Local
 
 
 def _most_draws(directory: DatasetBuild) -> int | None:
-    about = directory.about
-    return None if about is None else int(about["plan"]["draws"])
+    description = directory.about
+    return None if description is None else int(description["plan"]["draws"])
 
 
 def _begin(
@@ -267,44 +269,44 @@ def _begin(
 ) -> tuple[Plan, Recipe]:
     """Returns the plan, made now or read, and the recipe for workers. Raises RunError where a model has changed."""
     fields, hash_now = identity
-    about = directory.about
-    if about is None:
+    description = directory.about
+    if description is None:
         with steps.step("plan"):
-            about = plan_captions(config, directory, models, steps)
-    elif not _captions_whole(directory, about):
+            description = plan_captions(config, directory, models, steps)
+    elif not _captions_whole(directory, description):
         with steps.step("plan"):
-            if plan_captions(config, directory, models, steps)["captions_sha256"] != about["captions_sha256"]:
+            if plan_captions(config, directory, models, steps)["captions_sha256"] != description["captions_sha256"]:
                 raise RunError(
                     f"{directory.location}: captions.parquet is damaged, and what the config names now gives other "
                     "captions; put the file back, or delete the dataset",
                     run=directory.location,
                 )
     with steps.step("describe the models"):
-        crew = as_begun(crew_of(config, about["labels"], models), about, directory.location)
-    if "models" not in about:
-        begun = {"format": FORMAT, "config": fields, "config_hash": hash_now, "models": crew.revisions()}
-        about |= {**begun, "facts": _facts(config, models, steps), "versions": versions()}
-        directory.begin(about)
-    plan = Plan(dataset_id(about), about["plan"]["draws"], config.shard_draws, config.batch)
+        loaders = as_begun(crew_of(config, description["labels"], models), description, directory.location)
+    if "models" not in description:
+        beginning = {"format": FORMAT, "config": fields, "config_hash": hash_now, "models": loaders.revisions()}
+        description |= {**beginning, "facts": _facts(config, models, steps), "versions": versions()}
+        directory.begin(description)
+    plan = Plan(dataset_id(description), description["plan"]["draws"], config.shard_draws, config.batch)
     sources, distance = config.images.sources, config.near_duplicates
     recipe = Recipe(
-        directory.files.everywhere(), plan, crew.load, sources, config.seed, distance, config.cap_per_caption,
-        format=format_of(about),
+        directory.files.everywhere(), plan, loaders.load, sources, config.seed, distance, config.cap_per_caption,
+        format=format_of(description),
     )  # fmt: skip
     return plan, recipe
 
 
 def _facts(config: DatasetConfig, models: Backend, steps: Steps) -> dict[str, Any]:
     """Returns the settings of each classifier and where they were read; warns of those that are assumed."""
-    known = {name: models.describe("classifier", spec) for name, spec in config.specs.items()}
-    for name, one in known.items():
-        warn_of_assumptions(steps, name, one)
-    return {name: [asdict(fact) for fact in one.facts] for name, one in known.items()}
+    descriptions = {name: models.describe("classifier", spec) for name, spec in config.specs.items()}
+    for name, description in descriptions.items():
+        warn_of_assumptions(steps, name, description)
+    return {name: [asdict(fact) for fact in description.facts] for name, description in descriptions.items()}
 
 
-def _captions_whole(directory: DatasetBuild, about: Mapping[str, Any]) -> bool:
+def _captions_whole(directory: DatasetBuild, description: Mapping[str, Any]) -> bool:
     files = directory.files
-    return files.exists(CAPTIONS) and files.digest(CAPTIONS).sha256 == about["captions_sha256"]
+    return files.exists(CAPTIONS) and files.digest(CAPTIONS).sha256 == description["captions_sha256"]
 
 
 class _Build:
@@ -321,16 +323,16 @@ class _Build:
         try:
             self._discard_damaged(plan)
             passes = BuildPasses(self._recipe, self._crews, captions)
-            made = passes.left
+            remaining = passes.left
             with self._steps.step("draw and classify") as on_progress:
                 passes.run_first(self._units(on_progress, min(plan.draws, FEW)))
             with self._steps.step("leave out near-duplicates, write shards") as on_progress:
                 passes.run_second(self._units(on_progress))
-            manifest = self._manifest(plan, began, made)
+            manifest = self._manifest(plan, began, remaining)
         finally:
             self._crews.close()
         return BuildResult(
-            self._directory.location, plan.draws, manifest["rows"], plan.shards, manifest["drops"], made,
+            self._directory.location, plan.draws, manifest["rows"], plan.shards, manifest["drops"], remaining,
             manifest["repeated"], manifest["seconds"], manifest.get("without_value", {}), manifest.get("left_out", {}),
         )  # fmt: skip
 
@@ -345,9 +347,11 @@ class _Build:
             if enough is not None:
                 refuse_unusable(self._directory.location, sums, enough)
             self._directory.lost(self._crews.lost, self._crews.repeated)
-            now = done - first[0]
+            done_here = done - first[0]
             errors = int(sums.get("dropped:no_image", 0) + sums.get("dropped:no_answer", 0))
-            on_progress(Progress(now, errors, first[0], total, now / max(time.monotonic() - began, 1e-9), now))
+            on_progress(
+                Progress(done_here, errors, first[0], total, done_here / max(time.monotonic() - began, 1e-9), done_here)
+            )
 
         return tell
 
@@ -363,9 +367,9 @@ class _Build:
             self._steps.warn(f"{name} is damaged; it is made anew")
             files.remove(name)
 
-    def _manifest(self, plan: Plan, began: float, made: int) -> dict[str, Any]:
+    def _manifest(self, plan: Plan, began: float, remaining: int) -> dict[str, Any]:
         old = self._directory.manifest
-        if old is not None and not made:
+        if old is not None and not remaining:
             self._directory.clear()
             return old
         listed: dict[int, list[dict[str, Any]]] = {}
@@ -379,11 +383,11 @@ class _Build:
         drops: Counter[str] = Counter()
         for entry in shards:
             drops.update(entry["drops"]["reasons"])
-        about = self._directory.about or {}
-        notes = {name: about["plan"][name] for name in _NOTES if about["plan"].get(name)}
+        description = self._directory.about or {}
+        notes = {name: description["plan"][name] for name in _NOTES if description["plan"].get(name)}
         manifest = {
             "format": 1,
-            "config_hash": about["config_hash"],
+            "config_hash": description["config_hash"],
             "rows": sum(entry["rows"] for entry in shards),
             "draws": plan.draws,
             "drops": dict(sorted(drops.items())),

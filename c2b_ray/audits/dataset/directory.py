@@ -68,7 +68,7 @@ def problems(location: ShardFiles, manifest: Mapping[str, Any], names: Sequence[
 
 
 def note(location: ShardFiles, manifest: Mapping[str, Any]) -> str | None:
-    """Returns what cannot be told of a dataset that an earlier release built; None of others."""
+    """Returns what cannot be checked of a dataset that an earlier release built; None for others."""
     recorded = location.exists(DIGESTS) or manifest.get(RECORDED) == DIGESTS
     return None if recorded else NOT_RECORDED
 
@@ -148,24 +148,24 @@ class DatasetBuild:
 
     def _begin_writing(self) -> None:
         self.history = read_document(self.files, HISTORY) or {}
-        left = [name for name in self.files.names(WORK) if name != self.files.writer]
-        for other in left:
+        unfinished = [name for name in self.files.names(WORK) if name != self.files.writer]
+        for other in unfinished:
             if not other.startswith(OVER):
                 self._settle(other, "killed")
         self.files.begin_writing()
         forget(self.files)
         self.history[self.files.writer] = {"ended": None, "workers_lost": 0, "repeated": 0}
         self._write(HISTORY, self.history)
-        for other in left:
+        for other in unfinished:
             self._clear_away(other)
         for name in files.entries(self.location):
             if re.fullmatch(_UNFINISHED, name):
                 self.files.remove(name)
 
-    def _end_writing(self, how: str) -> None:
-        self._settle(self.files.writer, how)
+    def _end_writing(self, ending: str) -> None:
+        self._settle(self.files.writer, ending)
         self._write(HISTORY, self.history)
-        if how == "finished" and all(map(self.files.exists, DOCUMENTS)):
+        if ending == "finished" and all(map(self.files.exists, DOCUMENTS)):
             record(self.files, DOCUMENTS)
         self._clear_away(self.files.writer)
 
@@ -179,12 +179,12 @@ class DatasetBuild:
                 os.rename(resolve(self.files.at(f"{WORK}/{process}"))[1], resolve(folder)[1])
         files.remove_directory(folder)
 
-    def _settle(self, process: str, how: str) -> None:
+    def _settle(self, process: str, ending: str) -> None:
         """Counts the unfinished tasks of a process, once."""
         entry = self.history.setdefault(process, {"ended": None, "workers_lost": 0, "repeated": 0})
         if entry["ended"] is None:
             notes = self.files.names(f"{WORK}/{process}")
-            entry["ended"] = how
+            entry["ended"] = ending
             entry["repeated"] += sum(note.startswith(BUSY) for note in notes)
 
 
@@ -196,11 +196,14 @@ def building(location: str) -> Iterator[DatasetBuild]:
     with writers.single_writer(location) as still_ours:
         build = DatasetBuild(ShardFiles(location.rstrip("/"), uuid.uuid4().hex), still_ours)
         if build.about is None:
-            ours = {*writers.FILES, "captions.parquet", HISTORY, MANIFEST, DIGESTS, WORK, CANDIDATES, REPEATS}
-            ours |= {"shards", "drops"}
-            if others := [name for name in files.entries(location) if name not in ours and ".tmp-" not in name]:
+            own_files = {*writers.FILES, "captions.parquet", HISTORY, MANIFEST, DIGESTS, WORK, CANDIDATES, REPEATS}
+            own_files |= {"shards", "drops"}
+            if other_files := [
+                name for name in files.entries(location) if name not in own_files and ".tmp-" not in name
+            ]:
                 raise RunError(
-                    f"{location} is not empty and holds no dataset ({others[0]} …); choose an empty --out", run=location
+                    f"{location} is not empty and holds no dataset ({other_files[0]} …); choose an empty --out",
+                    run=location,
                 )
         build._begin_writing()
         try:
@@ -221,8 +224,8 @@ def read_document(location: ShardFiles, name: str) -> dict[str, Any] | None:
         raise _no_document(location, name, f"is not JSON ({error})") from error
     if not isinstance(document, dict):
         raise _no_document(location, name, f"expected a JSON object, got {type(document).__name__}")
-    if lacking := [field for field in _FIELDS[name] if field not in document]:
-        raise _no_document(location, name, f"lacks {', '.join(lacking)}")
+    if missing := [field for field in _FIELDS[name] if field not in document]:
+        raise _no_document(location, name, f"lacks {', '.join(missing)}")
     if name == MANIFEST and not _lists_shards(document["shards"]):
         raise _no_document(location, name, "its list of shards is damaged")
     return document
@@ -233,22 +236,27 @@ def _lists_shards(entries: Any) -> bool:
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         return False
     drops = [entry.get("drops") for entry in entries]
-    whole = all({"name", "rows", "bytes", "sha256"} <= entry.keys() for entry in entries)
-    return whole and all(isinstance(of, dict) and {"reasons", "bytes", "sha256"} <= of.keys() for of in drops)
+    is_whole = all({"name", "rows", "bytes", "sha256"} <= entry.keys() for entry in entries)
+    return is_whole and all(
+        isinstance(entry_drops, dict) and {"reasons", "bytes", "sha256"} <= entry_drops.keys() for entry_drops in drops
+    )
 
 
 def _no_document(location: ShardFiles, name: str, why: str) -> SourceError:
     return SourceError(f"{location.at(name)}: {why}; delete it and build again", location=location.at(name))
 
 
-def manifest_problems(manifest: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[str]:
+def manifest_problems(manifest: Mapping[str, Any], description: Mapping[str, Any]) -> Iterator[str]:
     """Yields what a manifest says that its own list of shards, or dataset.json, contradicts."""
-    draws, planned = about["plan"]["draws"], -(-about["plan"]["draws"] // about["plan"]["shard_draws"])
+    draws, shards_planned = (
+        description["plan"]["draws"],
+        -(-description["plan"]["draws"] // description["plan"]["shard_draws"]),
+    )
     entries, drops = manifest["shards"], Counter[str]()
     for entry in entries:
         drops.update(entry["drops"]["reasons"])
-    if len(entries) != planned:
-        yield f"{MANIFEST}: lists {len(entries)} shards, of {planned} in the plan"
+    if len(entries) != shards_planned:
+        yield f"{MANIFEST}: lists {len(entries)} shards, of {shards_planned} in the plan"
     if any(not entry["name"].startswith(f"{number:06d}-") for number, entry in enumerate(entries)):
         yield f"{MANIFEST}: lists its shards in another order than that of their numbers"
     if sum(entry["rows"] for entry in entries) != manifest["rows"]:

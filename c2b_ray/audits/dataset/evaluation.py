@@ -76,10 +76,15 @@ class Evaluated:
 
     def to_json(self) -> dict[str, Any]:
         classifiers = [
-            {"name": one.name, "spec": one.spec, "family": one.family, "revision": one.question.revision}
-            for one in self.contestants
+            {
+                "name": contestant.name,
+                "spec": contestant.spec,
+                "family": contestant.family,
+                "revision": contestant.question.revision,
+            }
+            for contestant in self.contestants
         ]
-        whole: dict[str, Any] = {
+        document: dict[str, Any] = {
             "dataset": self.dataset.location,
             "images": self.dataset.rows,
             "captions": self.captions,
@@ -93,9 +98,9 @@ class Evaluated:
             "copies_in_reference": self.copies,
         }
         if self.compared is not None:
-            known = {name: value for name, value in vars(self.compared).items() if name != "neighbours"}
-            whole["similarity"] = known | {"reference": self.reference.location if self.reference else None}
-        return dict(finite(whole))
+            similarity = {name: value for name, value in vars(self.compared).items() if name != "neighbours"}
+            document["similarity"] = similarity | {"reference": self.reference.location if self.reference else None}
+        return dict(finite(document))
 
     def write(self, out: str) -> None:
         files.write_table(f"{out}/rates.parquet", self.rates)
@@ -112,18 +117,18 @@ class Evaluated:
             return []
         rows = self.compared.neighbours.to_pylist()
         kinds = {(row["label"], row["predicted"]): row["image_id"] for row in reversed(rows)}  # the first of each kind
-        chosen = list(dict.fromkeys([*reversed(kinds.values()), *(row["image_id"] for row in rows)]))[:SHOWN]
+        chosen_ids = list(dict.fromkeys([*reversed(kinds.values()), *(row["image_id"] for row in rows)]))[:SHOWN]
         images: dict[str, bytes] = {}
         for table in self.dataset.tables([shard.name for shard in self.dataset.shards], ["image_id", "image"]):
-            images |= {row["image_id"]: row["image"] for row in table.to_pylist() if row["image_id"] in chosen}
-            if len(images) == len(chosen):
+            images |= {row["image_id"]: row["image"] for row in table.to_pylist() if row["image_id"] in chosen_ids}
+            if len(images) == len(chosen_ids):
                 break
-        neighbours = [row for row in rows if row["image_id"] in chosen]
+        neighbours = [row for row in rows if row["image_id"] in chosen_ids]
         numbers = sorted({row["row"] for row in neighbours})
         pictures = dict(zip(numbers, self.reference.fetch(numbers)["bytes"].to_pylist(), strict=True))
         return [
             FailureWithNeighbours(images[name], [row for row in neighbours if row["image_id"] == name], pictures)
-            for name in chosen
+            for name in chosen_ids
             if name in images
         ]
 
@@ -163,19 +168,22 @@ def evaluate(
         if not names:
             raise without_rows(data)
         reference = None if against.reference is None else sources.Reference.at(against.reference, names)
-        known = against.label_map or data.label_map
-        mapped = read_label_map(known, []) if isinstance(known, str) else known
+        label_map_source = against.label_map or data.label_map
+        mapped = read_label_map(label_map_source, []) if isinstance(label_map_source, str) else label_map_source
     _claim(out, data)
     with session.backend(lambda: data.rows) as models:
         read = {dataset: "DIR"} | ({} if against.reference is None else {against.reference: "reference"})
         models.runner.check_paths(out, read)
         with steps.step("describe the classifiers"):
-            more = reference.labels if reference else []
+            reference_labels = reference.labels if reference else []
             entries = contestants(
-                [_named(data, text) for text in _apart(data, classifiers)], models.describe, (names, more), mapped
+                [_named(data, text) for text in _apart(data, classifiers)],
+                models.describe,
+                (names, reference_labels),
+                mapped,
             )
         if reference is not None:
-            reference = replace(reference, outputs={k: v for one in entries for k, v in one.outputs.items()})
+            reference = replace(reference, outputs={k: v for entry in entries for k, v in entry.outputs.items()})
         mapping = content_id(mapped)
         stages = _Stages(models, data, reference, entries, out, steps, mapping)
         stages.answer()
@@ -198,7 +206,7 @@ class _Stages:
     entries: Sequence[EvaluatedClassifier]
     out: str
     steps: Steps
-    mapping: str  # of labels to outputs: answers by another one are others
+    mapping: str  # labels → outputs; another mapping gives other answers
 
     def answer(self) -> None:
         """Writes the answers of all classifiers to the dataset, and to the reference."""
@@ -233,17 +241,17 @@ class _Stages:
 
 def _apart(data: FailureDataset, texts: Sequence[str]) -> list[str]:
     """Returns the texts, with lists of names of the build's classifiers split at their commas."""
-    apart: list[str] = []
+    result: list[str] = []
     for text in texts:
-        begun = False
+        is_list = False
         for part in text.split(","):
-            alone = part.strip() in data.specs
-            if begun and not alone:
-                apart[-1] += f",{part}"
+            is_name = part.strip() in data.specs
+            if is_list and not is_name:
+                result[-1] += f",{part}"
             else:
-                apart.append(part.strip())
-            begun = not alone
-    return apart
+                result.append(part.strip())
+            is_list = not is_name
+    return result
 
 
 def _named(data: FailureDataset, text: str) -> tuple[str, str]:
@@ -264,11 +272,11 @@ def _is_there(text: str) -> bool:
 def _claim(out: str, data: FailureDataset) -> None:
     """Raises RunError where `out` belongs to another dataset, or holds anything else."""
     mark = json.dumps({"dataset": data.id}).encode() + b"\n"
-    there = files.entries(out)
-    if CONFIG in there:
+    entries = files.entries(out)
+    if CONFIG in entries:
         if files.read_bytes(f"{out}/{CONFIG}") != mark:
             raise RunError(f"{out}: holds an evaluation of another dataset; name another directory", run=out)
-    elif there:
+    elif entries:
         raise RunError(f"{out}: holds files already; name an empty directory or a new one", run=out)
     else:
         files.write_under(f"{out}/{CONFIG}", mark)
@@ -285,23 +293,23 @@ def _counted(
     entries: Sequence[EvaluatedClassifier],
     compared: ImageSetDistances | None,
 ) -> Evaluated:
-    names, built = [entry.name for entry in entries], classifiers_of(data)
-    answers = _answers_of(data, len(entries), len(built))
+    names, build_classifiers = [entry.name for entry in entries], classifiers_of(data)
+    answers = _answers_of(data, len(entries), len(build_classifiers))
     for part in _parts(folders[0], entries):
         answers.add(part, names)
-    table, consistency = transfers(answers, names, built), consistencies("dataset", answers, names)
+    table, consistency = transfers(answers, names, build_classifiers), consistencies("dataset", answers, names)
     reference, pictures = against
     if pictures is not None:
-        others = _of_reference(folders[1], entries, pictures)
-        more = pa.Table.from_pylist(rates("reference", others, names), FAILURE_RATES)
-        table = pa.concat_tables([table, more])
-        consistency = pa.concat_tables([consistency, consistencies("reference", others, names)])
+        reference_answers = _of_reference(folders[1], entries, pictures)
+        reference_rates = pa.Table.from_pylist(rates("reference", reference_answers, names), FAILURE_RATES)
+        table = pa.concat_tables([table, reference_rates])
+        consistency = pa.concat_tables([consistency, consistencies("reference", reference_answers, names)])
     return Evaluated(
         dataset=data,
         contestants=tuple(entries),
         rates=table,
         consistency=consistency,
-        changed=changed_answers(answers, names, built),
+        changed=changed_answers(answers, names, build_classifiers),
         captions=answers.captions,
         compared=compared,
         reference=None if reference is None else reference.table,
@@ -309,14 +317,14 @@ def _counted(
     )
 
 
-def _answers_of(data: FailureDataset, classifiers: int, built: int) -> EvaluationAnswers:
-    ids, captions, failed = [], [np.zeros(0, np.int64)], [np.zeros((0, built), bool)]
+def _answers_of(data: FailureDataset, classifiers: int, build_classifiers: int) -> EvaluationAnswers:
+    ids, captions, failed = [], [np.zeros(0, np.int64)], [np.zeros((0, build_classifiers), bool)]
     for shard in data.shards:
         for table in data.tables([shard.name], ["image_id", "caption_number", "answers"]):
             ids.append(table["image_id"])
             captions.append(table["caption_number"].to_numpy().astype(np.int64))
             flags = [[answer["failed"] for answer in answers] for answers in table["answers"].to_pylist()]
-            failed.append(np.array(flags, bool).reshape(-1, built))
+            failed.append(np.array(flags, bool).reshape(-1, build_classifiers))
     return EvaluationAnswers.of(ids, np.concatenate(captions), np.concatenate(failed), classifiers)
 
 
@@ -336,13 +344,13 @@ def _parts(location: str, entries: Sequence[EvaluatedClassifier]) -> Iterator[pa
     """Yields the answers of these classifiers at their revisions about the labels that all of them have, under their
     current names."""
     parts = opened(location)
-    wanted = {(entry.question.classifier, entry.question.revision): entry.name for entry in entries}
+    name_of_key = {(entry.question.classifier, entry.question.revision): entry.name for entry in entries}
     for name in parts.names():
         table = parts.read(name)
         keys = list(zip(table["classifier"].to_pylist(), table["revision"].to_pylist(), strict=True))
-        shared = pc.is_in(table["label"], pa.array(entries[0].question.classes, pa.string())).to_pylist()
-        mine = [key in wanted and of_all for key, of_all in zip(keys, shared, strict=True)]
-        table = table.filter(pa.array(mine, pa.bool_()))
-        named = [wanted[key] for key, is_mine in zip(keys, mine, strict=True) if is_mine]
+        is_shared = pc.is_in(table["label"], pa.array(entries[0].question.classes, pa.string())).to_pylist()
+        is_wanted = [key in name_of_key and of_all for key, of_all in zip(keys, is_shared, strict=True)]
+        table = table.filter(pa.array(is_wanted, pa.bool_()))
+        current_names = [name_of_key[key] for key, is_mine in zip(keys, is_wanted, strict=True) if is_mine]
         position = table.schema.get_field_index("classifier")
-        yield table.set_column(position, "classifier", pa.array(named, pa.string()))
+        yield table.set_column(position, "classifier", pa.array(current_names, pa.string()))

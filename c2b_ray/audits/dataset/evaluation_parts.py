@@ -43,8 +43,8 @@ class Pictures:
 
     def of(self, ids: Iterable[pa.ChunkedArray]) -> Ints:
         """Returns a number for the picture of each of these images, the same for copies."""
-        together = pa.chunked_array([chunk for column in ids for chunk in wide(column).chunks], pa.large_string())
-        return self._distinct.pictures(ImageIds(together.combine_chunks()))
+        all_ids = pa.chunked_array([chunk for column in ids for chunk in wide(column).chunks], pa.large_string())
+        return self._distinct.pictures(ImageIds(all_ids.combine_chunks()))
 
 
 def pictures_of(models: Backend, reference: Reference, out: str, on_progress: OnProgress) -> Pictures:
@@ -67,7 +67,7 @@ def _unchanged(table: LabelledTable) -> LabelledTable:
 
 
 RULES = {"top1": 1, "top3": 3}
-MOST_CLUSTERS = 4096  # captions are joined at random beyond that: intervals stay right and memory bounded
+MOST_CLUSTERS = 4096  # beyond that captions are joined at random: intervals stay valid and memory bounded
 _LAST = 255
 
 
@@ -105,26 +105,26 @@ class EvaluationAnswers:
     def add(self, part: pa.Table, classifiers: Sequence[str]) -> None:
         """Adds a part of `tables.CHECKED`. Answers of classifiers that are not in `classifiers` are ignored."""
         marks = digests(part["image_id"])
-        at = np.minimum(np.searchsorted(self.ids, marks), max(len(self.ids) - 1, 0))
-        known = np.array([name in classifiers for name in part["classifier"].to_pylist()], bool)
-        known &= self.ids[at] == marks
+        rows = np.minimum(np.searchsorted(self.ids, marks), max(len(self.ids) - 1, 0))
+        is_known = np.array([name in classifiers for name in part["classifier"].to_pylist()], bool)
+        is_known &= self.ids[rows] == marks
         columns = np.array(
             [classifiers.index(n) if n in classifiers else 0 for n in part["classifier"].to_pylist()], np.int64
         )
         ranks = np.minimum(part["rank"].fill_null(0).to_numpy(), _LAST).astype(np.uint8)
-        self.ranks[at[known], columns[known]] = ranks[known]
+        self.ranks[rows[is_known], columns[is_known]] = ranks[is_known]
 
 
 def rates(
     of: str, answers: EvaluationAnswers, classifiers: Sequence[str], rows: NDArray[np.bool_] | None = None
 ) -> list[dict[str, Any]]:
     """Returns a row of `tables.FAILURE_RATES` for each classifier and rule. `rows`: of the images; None: all."""
-    chosen = np.ones(len(answers.ids), bool) if rows is None else rows
+    is_chosen = np.ones(len(answers.ids), bool) if rows is None else rows
     result = []
     for rule, k in RULES.items():
         for column, name in enumerate(classifiers):
             ranks = answers.ranks[:, column]
-            answered, wrong = chosen & (ranks > 0), chosen & (ranks > k)
+            answered, wrong = is_chosen & (ranks > 0), is_chosen & (ranks > k)
             totals, failures = _by_cluster(answers, answered), _by_cluster(answers, wrong)
             estimate = clustered_rate(failures, totals)
             result.append(
@@ -135,7 +135,7 @@ def rates(
                     "images": int(answered.sum()),
                     "captions": int((totals > 0).sum()) if answers.captions == answers.clusters else answers.captions,
                     "failures": int(wrong.sum()),
-                    "unanswered": int((chosen & (ranks == 0)).sum()),
+                    "unanswered": int((is_chosen & (ranks == 0)).sum()),
                     "rate": float(estimate.value),
                     "rate_low": float(estimate.low),
                     "rate_high": float(estimate.high),
@@ -168,11 +168,17 @@ def consistencies(of: str, answers: EvaluationAnswers, classifiers: Sequence[str
     for rule, k in RULES.items():
         for a, first in enumerate(classifiers):
             for b, second in enumerate(classifiers[a:], a):
-                both = (answers.ranks[:, a] > 0) & (answers.ranks[:, b] > 0)
-                wrong_a, wrong_b = both & (answers.ranks[:, a] > k), both & (answers.ranks[:, b] > k)
-                counts = [_by_cluster(answers, of) for of in (wrong_a, wrong_b, wrong_a & wrong_b, both)]
+                both_answered = (answers.ranks[:, a] > 0) & (answers.ranks[:, b] > 0)
+                wrong_a, wrong_b = both_answered & (answers.ranks[:, a] > k), both_answered & (answers.ranks[:, b] > k)
+                counts = [_by_cluster(answers, of) for of in (wrong_a, wrong_b, wrong_a & wrong_b, both_answered)]
                 kappa = clustered_consistency(counts[0], counts[1], counts[2], counts[3])
-                row = {"of": of, "classifier_a": first, "classifier_b": second, "rule": rule, "images": int(both.sum())}
+                row = {
+                    "of": of,
+                    "classifier_a": first,
+                    "classifier_b": second,
+                    "rule": rule,
+                    "images": int(both_answered.sum()),
+                }
                 limits = {"kappa": kappa.value, "kappa_low": kappa.low, "kappa_high": kappa.high}
                 rows.append(row | {name: float(value) for name, value in limits.items()})
     return pa.Table.from_pylist(rows, CONSISTENCY)
@@ -241,28 +247,28 @@ def compare(
 ) -> ImageSetDistances:
     """`neighbours`: the number of failures, chosen by a hash of their ids, whose nearest reference images are
     searched."""
-    known = models.runner.call(partial(_described, extractor), CLASSIFY)
+    description = models.runner.call(partial(_described, extractor), CLASSIFY)
     data, reference = sides
-    keep = partial(sources.to_extract, extractor=known[1])
-    outputs = [f"{out}/features/{known[1]}/{name}" for name in (data.id, reference.revision)]
+    keep = partial(sources.to_extract, extractor=description[1])
+    outputs = [f"{out}/features/{description[1]}/{name}" for name in (data.id, reference.revision)]
     for rows, output in zip((sources.dataset_rows(data, keep), reference.rows(keep)), outputs, strict=True):
         _extract(models, rows, extractor, output, on_progress)
-    built, compared = (_side(_sound(output)) for output in outputs)
-    is_inception = known[0].startswith("Inception")
-    why = _too_few(built, compared, known[0], is_inception)
+    dataset_side, compared = (_side(_sound(output)) for output in outputs)
+    is_inception = description[0].startswith("Inception")
+    why = _too_few(dataset_side, compared, description[0], is_inception)
     fid = None
-    if min(built.moments.count, compared.moments.count) >= needed_for_covariance(len(built.moments.mean)):
-        a, b = built.moments, compared.moments
+    if min(dataset_side.moments.count, compared.moments.count) >= needed_for_covariance(len(dataset_side.moments.mean)):
+        a, b = dataset_side.moments, compared.moments
         fid = frechet_distance(a.mean, a.covariance, b.mean, b.covariance)
     table = _neighbours(outputs, neighbours)
     return ImageSetDistances(
-        features=known[0],
-        revision=known[1],
-        dimension=len(built.moments.mean),
-        images=built.moments.count,
+        features=description[0],
+        revision=description[1],
+        dimension=len(dataset_side.moments.mean),
+        images=dataset_side.moments.count,
         reference_images=compared.moments.count,
         fid=fid,
-        kid=kernel_distance(built.sample.rows, compared.sample.rows),
+        kid=kernel_distance(dataset_side.sample.rows, compared.sample.rows),
         why=tuple(why),
         neighbours=table,
         agreement=agreement(table, reference.meant),
@@ -307,21 +313,21 @@ def _marks(part: pa.Table) -> NDArray[np.uint64]:
 
 def _too_few(dataset: _Side, reference: _Side, features: str, is_inception: bool) -> list[str]:
     fid, kid = ("FID", "KID") if is_inception else ("the Fréchet distance", "the kernel distance")
-    needed = needed_for_covariance(len(dataset.moments.mean))
+    images_needed = needed_for_covariance(len(dataset.moments.mean))
     sentences = []
     for name, side in (("dataset", dataset), ("reference", reference)):
         count = side.moments.count
-        if count < needed:
+        if count < images_needed:
             sentences.append(
-                f"The {name} has {count:,} images with features, and {fid} needs {needed:,} at least: fewer than one "
-                f"more than the {needed - 1:,} dimensions of {features} have a singular covariance. "
+                f"The {name} has {count:,} images with features, and {fid} needs {images_needed:,} at least: fewer "
+                f"than one more than the {images_needed - 1:,} dimensions of {features} have a singular covariance. "
                 f"{_begun(kid)} needs 2."
             )
         if count > SAMPLED:
             sentences.append(
                 f"{_begun(kid)} draws its subsets among {SAMPLED:,} of the {count:,} images of the {name}."
             )
-        elif needed <= count < CUSTOMARY:
+        elif images_needed <= count < CUSTOMARY:
             sentences.append(
                 f"The {name} has {count:,} images with features: {fid} of fewer than {CUSTOMARY:,} is biased upwards, "
                 f"and can be compared only with {fid} from as many. {_begun(kid)} is unbiased."
@@ -334,11 +340,11 @@ def _begun(text: str) -> str:
 
 
 def _neighbours(outputs: list[str], most: int) -> pa.Table:
-    chosen: pa.Table = FEATURES.empty_table()
+    smallest: pa.Table = FEATURES.empty_table()
     for part in _sound(outputs[0]):
-        together = pa.concat_tables([chosen, part])
-        order = np.argsort(_marks(together), kind="stable")[:most]
-        chosen = together.take(np.sort(order))
-    starts = range(0, chosen.num_rows, QUERIES_AT_ONCE)
-    tables = [nearest(chosen.slice(start, QUERIES_AT_ONCE), _sound(outputs[1]), NEAREST) for start in starts]
+        merged = pa.concat_tables([smallest, part])
+        order = np.argsort(_marks(merged), kind="stable")[:most]
+        smallest = merged.take(np.sort(order))
+    starts = range(0, smallest.num_rows, QUERIES_AT_ONCE)
+    tables = [nearest(smallest.slice(start, QUERIES_AT_ONCE), _sound(outputs[1]), NEAREST) for start in starts]
     return pa.concat_tables([NEIGHBOURS.empty_table(), *tables])

@@ -47,7 +47,7 @@ class EvaluatedClassifier:
     @staticmethod
     def of(name: str, spec: str, known: Description, question: Classification) -> EvaluatedClassifier:
         groups = zip(question.classes, question.labels_of_class, strict=True)
-        outputs = {normalise(known.labels[at]): label for label, group in groups for at in group}
+        outputs = {normalise(known.labels[position]): label for label, group in groups for position in group}
         return EvaluatedClassifier(name, spec, family(name), question, outputs)
 
 
@@ -76,16 +76,18 @@ def contestants(
     if not named_specs:
         raise ConfigError(CLASSIFIERS, "name at least one classifier")
     described = [(name, spec, describe("classifier", spec)) for name, spec in named_specs]
-    shared = [*labels[0], *_in_common(described, labels, label_map)]
+    shared_labels = [*labels[0], *_in_common(described, labels, label_map)]
     entries = [
-        EvaluatedClassifier.of(name, spec, one, classification(spec, one, shared, label_map, field=CLASSIFIERS))
-        for name, spec, one in described
+        EvaluatedClassifier.of(
+            name, spec, description, classification(spec, description, shared_labels, label_map, field=CLASSIFIERS)
+        )
+        for name, spec, description in described
     ]
-    seen: set[str] = set()
+    names_seen: set[str] = set()
     for entry in entries:
-        if folded(entry.name) in seen:
+        if folded(entry.name) in names_seen:
             raise ConfigError(CLASSIFIERS, f"{entry.name!r} is there twice; put another name before one: NAME=SPEC")
-        seen.add(folded(entry.name))
+        names_seen.add(folded(entry.name))
     return sorted(entries, key=lambda entry: (entry.family, entry.name))
 
 
@@ -95,34 +97,36 @@ def _in_common(
     label_map: LabelMap | None,
 ) -> list[str]:
     """Returns the second labels that are not among the first and for which every classifier has separate outputs."""
-    more = [label for label in labels[1] if label not in set(labels[0])]
+    candidates = [label for label in labels[1] if label not in set(labels[0])]
     try:
-        for _, spec, known in described:
-            classification(spec, known, [*labels[0], *more], label_map)
-        return more
+        for _, spec, description in described:
+            classification(spec, description, [*labels[0], *candidates], label_map)
+        return candidates
     except ConfigError:  # then one by one, which takes a thousand times as long
         pass
-    kept: list[str] = []
-    asked = [classification(spec, known, labels[0], label_map, field=CLASSIFIERS) for _, spec, known in described]
-    taken = [set(sum(one.labels_of_class, ())) for one in asked]
-    for label in more:
+    common: list[str] = []
+    questions = [
+        classification(spec, description, labels[0], label_map, field=CLASSIFIERS) for _, spec, description in described
+    ]
+    used_outputs = [set(sum(question.labels_of_class, ())) for question in questions]
+    for label in candidates:
         try:
             groups = [
                 set(classification(spec, one, [label], label_map).labels_of_class[0]) for _, spec, one in described
             ]
         except ConfigError:
             continue
-        if not any(group & used for group, used in zip(groups, taken, strict=True)):
-            kept.append(label)
-            taken = [used | group for group, used in zip(groups, taken, strict=True)]
-    return kept
+        if not any(group & used for group, used in zip(groups, used_outputs, strict=True)):
+            common.append(label)
+            used_outputs = [used | group for group, used in zip(groups, used_outputs, strict=True)]
+    return common
 
 
 def family(name: str) -> str:
     """Returns the letters at the beginning of an architecture's name: resnet of timm:resnet50.a1_in1k, vit of
     vit_base_patch16."""
-    scheme, colon, rest = name.partition(":")
-    name = rest.partition("?")[0] if colon else scheme
+    scheme, colon, architecture = name.partition(":")
+    name = architecture.partition("?")[0] if colon else scheme
     last = name.rstrip("/").rpartition("/")[2]
     letters = re.match(r"[^\W\d_]+", last)
     return (letters[0] if letters else last).lower()
@@ -182,19 +186,19 @@ class Reference:
     def rows(self, keep: Callable[[pa.Table], pa.Table]) -> Rows:
         count = self.table.labels.num_rows
         size = max(_AT_ONCE, count // 2000)
-        blocks = [pa.table({"row": np.arange(at, min(at + size, count))}) for at in range(0, count, size)]
+        blocks = [pa.table({"row": np.arange(first, min(first + size, count))}) for first in range(0, count, size)]
         return Rows(blocks, partial(_of_reference, reference=self, keep=keep), count)
 
 
 def table_of(dataset: FailureDataset) -> LabelledTable | None:
     """Returns the labelled table that the dataset's images are from, where it is still as it was; else None."""
     labelled = (dataset.config.get("images") or {}).get("labelled")
-    known = next(dataset.tables([s.name for s in dataset.shards if s.rows][:1], ["generator_revision"]), None)
-    if not labelled or known is None:
+    stored = next(dataset.tables([s.name for s in dataset.shards if s.rows][:1], ["generator_revision"]), None)
+    if not labelled or stored is None:
         return None
     try:
         table = LabelledTable(labelled["table"], "images.labelled.table", labelled.get("columns"))
-        return table if table.revision == known["generator_revision"][0].as_py() else None
+        return table if table.revision == stored["generator_revision"][0].as_py() else None
     except (C2BError, OSError):
         return None
 
@@ -242,14 +246,16 @@ def _of_reference(block: pa.Table, reference: Reference, keep: Callable[[pa.Tabl
     for start in range(0, block.num_rows, _AT_ONCE):
         rows = block["row"].slice(start, _AT_ONCE).to_pylist()
         fetched = table.fetch(rows)
-        known = labels.take(pa.array(rows)).to_pylist()
+        reference_labels = labels.take(pa.array(rows)).to_pylist()
         yield keep(
             pa.table(
                 {
                     "image_id": reference.ids(rows),
                     "bytes": fetched["bytes"],
                     "error": fetched["error"],
-                    "label": pa.array([None if one is None else reference.named(one) for one in known], pa.string()),
+                    "label": pa.array(
+                        [None if label is None else reference.named(label) for label in reference_labels], pa.string()
+                    ),
                     "predicted": pa.nulls(len(rows), pa.string()),
                     "caption_number": pa.nulls(len(rows), pa.int32()),
                     "built_failed": pa.nulls(len(rows), CHECKED.field("built_failed").type),

@@ -64,23 +64,23 @@ def export(dataset: str, format: str, out: str, classifier: str | None = None, s
     """
     if format not in FORMATS:
         raise ConfigError(Argument.FORMAT, f"there is no format {format!r}; {nearest(format, FORMATS)}")
-    opened = open_dataset(dataset, classifier)
-    if not opened.rows:
-        raise without_rows(opened)
+    failures = open_dataset(dataset, classifier)
+    if not failures.rows:
+        raise without_rows(failures)
     steps = Steps(session.listener)
-    groups = groups_of(opened)
-    identity = {"dataset": opened.id, "format": format, "classifier": classifier, "version": 1}
+    groups = groups_of(failures)
+    identity = {"dataset": failures.id, "format": format, "classifier": classifier, "version": 1}
     with destination(out, identity) as folder, session.backend(lambda: 0) as models:
         models.runner.check_paths(folder.location, {dataset: "DIR"})
         with steps.step("count labels"):
-            labels = dict(sorted(opened.label_counts().items()))
+            labels = dict(sorted(failures.label_counts().items()))
             if not labels:
-                raise without_rows(opened)
+                raise without_rows(failures)
         kind = FORMATS[format](tuple(labels), len(groups))
         with steps.step("write files") as on_progress:
-            rows = Rows([_block(opened, number, group) for number, group in enumerate(groups)], total=len(groups))
+            rows = Rows([_block(failures, number, group) for number, group in enumerate(groups)], total=len(groups))
             config = StageConfig(EXPORTED, Placement(batch=1), rows_per_file=1, total=len(groups))
-            step = partial(_write, dataset=opened, folder=folder)
+            step = partial(_write, dataset=failures, folder=folder)
             parts = f"{folder.location}/{WORK}/files"
             models.runner.run(
                 rows, step, partial(_same, kind), parts, id_column="file_id", config=config, on_progress=on_progress
@@ -89,7 +89,9 @@ def export(dataset: str, format: str, out: str, classifier: str | None = None, s
             written = read_stage(parts).sort_by("number")
             count, size = sum(written["rows"].to_pylist()), sum(written["bytes"].to_pylist())
             numbers = written["number"].to_pylist()
-            kind.finish(folder, ExportedRows(count, labels, opened.config, opened.manifest, classifier, size, numbers))
+            kind.finish(
+                folder, ExportedRows(count, labels, failures.config, failures.manifest, classifier, size, numbers)
+            )
     return Exported(str(out), format, count, len(labels), len(groups), size)
 
 

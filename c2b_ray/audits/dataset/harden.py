@@ -79,11 +79,13 @@ class HardeningResult:
 
     def to_json(self) -> dict[str, Any]:
         arms = {arm: {"clean": asdict(self.clean[arm]), "dataset": asdict(self.dataset[arm])} for arm in self.clean}
-        gains = {arm: {name: asdict(gain) for name, gain in of.items()} for arm, of in self.gains.items()}
+        gains = {
+            arm: {name: asdict(gain) for name, gain in gains_of_arm.items()} for arm, gains_of_arm in self.gains.items()
+        }
         models = [row["spec"] for row in self.trainings.to_pylist() if row["arm"] == "with"]
         left_out = {name: int(self.trainings[f"{name}_left_out"][0].as_py()) for name in ("clean", "dataset")}
-        whole = {"accuracy": arms, "gain_of_with_over": gains, "models": models, "left_out": left_out, **self.about}
-        return dict(finite(whole))
+        document = {"accuracy": arms, "gain_of_with_over": gains, "models": models, "left_out": left_out, **self.about}
+        return dict(finite(document))
 
     def write(self, out: str) -> None:
         files.write_table(f"{out}/trainings.parquet", self.trainings)
@@ -115,9 +117,13 @@ def _accuracy(rows: pa.Table, name: str) -> Accuracy:
     return Accuracy(float(rates.mean()), sd, len(rates), int(rows[f"{name}_images"][0].as_py()))
 
 
-def _gain(after: Any, before: Any) -> Gain:
+def _gain(accuracies_after: Any, accuracies_before: Any) -> Gain:
     """Returns the gain, seed by seed where both have as many; otherwise over the mean before."""
-    differences = after - before if len(after) == len(before) else after - before.mean()
+    differences = (
+        accuracies_after - accuracies_before
+        if len(accuracies_after) == len(accuracies_before)
+        else accuracies_after - accuracies_before.mean()
+    )
     mean = float(differences.mean())
     if len(differences) < 2:
         return Gain(mean, float("nan"), float("nan"))
@@ -190,8 +196,8 @@ class Hardening:
 
     def labels(self, names: list[str], dataset: FailureDataset) -> LabelMap | None:
         """Returns the label map, by default that of the dataset's build."""
-        known = self.label_map or dataset.label_map
-        return read_label_map(known, names) if isinstance(known, str) else known
+        configured = self.label_map or dataset.label_map
+        return read_label_map(configured, names) if isinstance(configured, str) else configured
 
     def recipe(self, clean: int) -> Recipe:
         """Returns the recipe for `clean` clean images.
@@ -199,11 +205,13 @@ class Hardening:
         Renders of the world are learned within 600 batches; photos take 90 epochs from fresh weights and 3 from
         existing ones.
         """
-        anew = self.mode == "retrain"
+        from_scratch = self.mode == "retrain"
         batch = self.batch or 96
-        epochs = 90 if anew else 3
-        steps = self.steps or max(600 if anew else 150, min(math.ceil(epochs * clean / batch), 600_000))
-        return Recipe(steps, batch, self.rate or (4e-3 if anew else 1e-3), self.share, 0.02, self.crop, anew)
+        epochs = 90 if from_scratch else 3
+        steps = self.steps or max(600 if from_scratch else 150, min(math.ceil(epochs * clean / batch), 600_000))
+        return Recipe(
+            steps, batch, self.rate or (4e-3 if from_scratch else 1e-3), self.share, 0.02, self.crop, from_scratch
+        )
 
 
 DEFAULT = Hardening()
@@ -223,29 +231,29 @@ def harden(
     classifier is one of the world's. Raises ConfigError for arguments that do not go together; RunError where `out`
     belongs to another hardening. After an interruption the same call resumes with the remaining trainings.
     """
-    opened, spec = _opened(dataset, classifier)
+    failures, spec = _opened(dataset, classifier)
     clean = clean or _default_clean(spec)
     steps = Steps(session.listener)
     with steps.step("read labels and split the dataset"):
         model = trainable(spec)
-        names = sorted({*clean.labels(), *opened.label_counts()})
-        number_of = outputs(model, names, options.labels(names, opened))
-        ids, parts = split_of(opened, options.split, options.test_share)
+        names = sorted({*clean.labels(), *failures.label_counts()})
+        number_of = outputs(model, names, options.labels(names, failures))
+        ids, parts = split_of(failures, options.split, options.test_share)
         recipe = replace(options.recipe(_count(clean)), **_of_world(clean, options))
-        known = {"dataset": opened.id, "classifier": spec, "revision": model.known.revision, "outputs": number_of}
+        fields = {"dataset": failures.id, "classifier": spec, "revision": model.known.revision, "outputs": number_of}
         images = {"clean": asdict(clean), "clean_revision": clean.revision()}
-        about = known | images | {"options": asdict(options), "recipe": asdict(recipe), "format": FORMAT}
-    _claim(out, about)
+        identity = fields | images | {"options": asdict(options), "recipe": asdict(recipe), "format": FORMAT}
+    _claim(out, identity)
     job = _Job(recipe, options.mode, out)
-    role = partial(Bench.of, spec, opened, parts.test, clean, number_of)
+    role = partial(Bench.of, spec, failures, parts.test, clean, number_of)
     with session.backend(lambda: 0) as models, steps.step("train") as on_progress:
         models.runner.check_paths(out, {dataset: "DIR"})
-        rows = _trainings(content_id(about), options)
+        rows = _trainings(content_id(identity), options)
         config = StageConfig(TRAINED, Placement(1, at_once(), cpus=1.0), rows_per_file=1, total=rows.total)
         step, parts_of = partial(_train, job=job), f"{out}/trainings"
         models.runner.run(rows, step, role, parts_of, id_column="training_id", config=config, on_progress=on_progress)
     trained = read_stage(f"{out}/trainings").sort_by([("arm", "ascending"), ("seed", "ascending")])
-    result = summary_of(trained, {**about, "split": {"by": parts.by, "groups": parts.groups, "rows": len(ids)}})
+    result = summary_of(trained, {**identity, "split": {"by": parts.by, "groups": parts.groups, "rows": len(ids)}})
     result.write(out)
     return result
 
@@ -259,11 +267,11 @@ class _Job:
 
 def _opened(dataset: str, classifier: str | None) -> tuple[FailureDataset, str]:
     """Returns the classifier's failures if the dataset has its answers, else all rows; and its spec."""
-    opened = open_dataset(dataset)
-    name = opened.name_of(classifier or _only_classifier(opened))
-    if name not in opened.specs:
-        return opened, name
-    return open_dataset(dataset, name), opened.specs[name]
+    failures = open_dataset(dataset)
+    name = failures.name_of(classifier or _only_classifier(failures))
+    if name not in failures.specs:
+        return failures, name
+    return open_dataset(dataset, name), failures.specs[name]
 
 
 def _only_classifier(dataset: FailureDataset) -> str:
@@ -297,12 +305,12 @@ def _of_world(clean: CleanImages, options: Hardening) -> dict[str, Any]:
 def _claim(out: str, identity: Mapping[str, Any]) -> None:
     """Writes the identity of this hardening. Raises RunError where `out` holds another, or anything else."""
     data = json.dumps(identity, sort_keys=True, indent=1).encode() + b"\n"
-    there = files.entries(out)
-    if CONFIG in there:
+    entries = files.entries(out)
+    if CONFIG in entries:
         if files.read_bytes(f"{out}/{CONFIG}") != data:
             raise RunError(f"{out}: holds a hardening with other settings; name another directory", run=out)
         return
-    if there:
+    if entries:
         raise RunError(f"{out}: holds files already; name an empty directory or a new one", run=out)
     files.write_under(f"{out}/{CONFIG}", data)
 

@@ -137,22 +137,22 @@ def images_of(
         images[row : row + count] = _shaped(model, table["image"].to_pylist(), table["image_id"].to_pylist())
         labels[row : row + count] = [number_of[label] for label in table["label"].to_pylist()]
         row += count
-    more = _part(Pool(images, labels), ~held_out)
-    return _apart(train, test, more, _part(Pool(images, labels), held_out))
+    failures = _part(Pool(images, labels), ~held_out)
+    return _apart(train, test, failures, _part(Pool(images, labels), held_out))
 
 
 def _apart(clean: Pool, clean_test: Pool, dataset: Pool, dataset_test: Pool) -> Images:
     """Leaves out of each training pool the copies of images that are measured on, as the classifier sees them."""
     # Training mirrors images at random, so a mirrored copy shows the same.
-    measured = PictureFingerprints.joined(
+    measured_on = PictureFingerprints.joined(
         _prints(pool, flip) for pool in (clean_test, dataset_test) for flip in (False, True)
     )
-    new, unseen = (~are_copies(_prints(pool), measured) for pool in (clean, dataset))
-    for kept, where in ((new, "clean training images"), (unseen, "failures to train on")):
-        if not kept.any():
+    new, is_unseen = (~are_copies(_prints(pool), measured_on) for pool in (clean, dataset))
+    for is_kept, where in ((new, "clean training images"), (is_unseen, "failures to train on")):
+        if not is_kept.any():
             raise SourceError(f"all {where} are images that accuracy is measured on; name other --clean images")
-    gone, more_gone = int((~new).sum()), int((~unseen).sum())
-    return Images(_part(clean, new), clean_test, _part(dataset, unseen), dataset_test, gone, more_gone)
+    clean_copies, failure_copies = int((~new).sum()), int((~is_unseen).sum())
+    return Images(_part(clean, new), clean_test, _part(dataset, is_unseen), dataset_test, clean_copies, failure_copies)
 
 
 def _prints(pool: Pool, mirrored: bool = False) -> PictureFingerprints:
@@ -204,29 +204,35 @@ def _clean_pools(
         return _rendered(model, count, 7, number_of), _rendered(model, tests, EVALUATION_SEEDS + 7, number_of)
     table = LabelledTable(clean.location, "--clean")
     labels = _labels_of(table)
-    known = np.array([label is not None for label in labels])
+    has_label = np.array([label is not None for label in labels])
     if clean.test is not None:
         other = LabelledTable(clean.test, "--clean-test")
-        there = np.array([label is not None for label in _labels_of(other)])
-        return _pool(model, table, known, number_of, side), _pool(model, other, there, number_of, side)
+        test_has_label = np.array([label is not None for label in _labels_of(other)])
+        return _pool(model, table, has_label, number_of, side), _pool(model, other, test_has_label, number_of, side)
     marks = np.array([hashlib.sha256(key.encode()).digest()[:8] for key in table.keys.to_pylist()])
     order = np.argsort(marks, kind="stable")
-    held = np.zeros(len(labels), bool)
-    held[order[: min(max(1, int(len(labels) * _TEST_SHARE)), _MOST_TEST)]] = True
-    return _pool(model, table, known & ~held, number_of, side), _pool(model, table, known & held, number_of, side)
+    is_test = np.zeros(len(labels), bool)
+    is_test[order[: min(max(1, int(len(labels) * _TEST_SHARE)), _MOST_TEST)]] = True
+    return _pool(model, table, has_label & ~is_test, number_of, side), _pool(
+        model, table, has_label & is_test, number_of, side
+    )
 
 
 def _pool(
-    model: Trainable, table: LabelledTable, kept: NDArray[np.bool_], number_of: Mapping[str, int], side: tuple[int, ...]
+    model: Trainable,
+    table: LabelledTable,
+    is_kept: NDArray[np.bool_],
+    number_of: Mapping[str, int],
+    side: tuple[int, ...],
 ) -> Pool:
-    rows = np.flatnonzero(kept)
+    rows = np.flatnonzero(is_kept)
     if not len(rows):
         raise SourceError(f"{table.location}: holds no image with a label to train or test on", location=table.location)
     names = _labels_of(table)
     labels = np.array([number_of[str(names[row])] for row in rows], np.int64)
 
-    def shaped(picked: NDArray[np.int64]) -> NDArray[np.uint8]:
-        fetched = table.fetch(picked.tolist())
+    def shaped(indices: NDArray[np.int64]) -> NDArray[np.uint8]:
+        fetched = table.fetch(indices.tolist())
         return _shaped(model, fetched["bytes"].to_pylist(), fetched["key"].to_pylist())
 
     if len(rows) * int(np.prod(side)) > ON_DISK:
@@ -244,7 +250,7 @@ def _labels_of(table: LabelledTable) -> list[str | None]:
 
 def _rendered(model: Trainable, count: int, seed: int, number_of: Mapping[str, int]) -> Pool:
     scenes = sample(count, seed)
-    images = [model.shaped(list(render_all(scenes[at : at + _AT_ONCE]))) for at in range(0, count, _AT_ONCE)]
+    images = [model.shaped(list(render_all(scenes[start : start + _AT_ONCE]))) for start in range(0, count, _AT_ONCE)]
     return Pool(np.concatenate(images), np.array([number_of[scene.target_class] for scene in scenes], np.int64))
 
 

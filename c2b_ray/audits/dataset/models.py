@@ -46,12 +46,12 @@ def names_in_rows(specs: Sequence[str]) -> list[str]:
 
     Where several would have the same name, the second is `onnx:net.onnx #2`.
     """
-    met: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     names = []
     for spec in specs:
         short = clean_setting(spec)
-        met[short] += 1
-        names.append(short if met[short] == 1 else f"{short} #{met[short]}")
+        counts[short] += 1
+        names.append(short if counts[short] == 1 else f"{short} #{counts[short]}")
     return names
 
 
@@ -81,17 +81,19 @@ def crew_of(config: DatasetConfig, labels: Sequence[str], models: Backend) -> Cr
 def _sources(config: DatasetConfig, models: Backend) -> tuple[GeneratorThere | IndexThere | TableThere, ...]:
     images = config.images
     if images.labelled is not None:
-        opened = partial(open_table, images.labelled.table, dict(images.labelled.columns or {}))
-        return (TableThere(name_in_rows(images.labelled.table), opened().revision, opened),)
+        open_source = partial(open_table, images.labelled.table, dict(images.labelled.columns or {}))
+        return (TableThere(name_in_rows(images.labelled.table), open_source().revision, open_source),)
     sources: list[GeneratorThere | IndexThere | TableThere] = [
         GeneratorThere(name, models.describe("image_generator", spec).revision, models.image_generator(spec))
         for name, spec in zip(names_in_rows(images.generators), images.generators, strict=True)
     ]
     if images.index is not None:
-        known = models.describe("index", images.index)
-        check_encoder(models.describe("encoder", known.encoder), known)
-        encoder, index = models.encoder(known.encoder), models.index(images.index)
-        sources.append(IndexThere(name_in_rows(images.index), known.revision, index, encoder, config.draws_per_caption))
+        description = models.describe("index", images.index)
+        check_encoder(models.describe("encoder", description.encoder), description)
+        encoder, index = models.encoder(description.encoder), models.index(images.index)
+        sources.append(
+            IndexThere(name_in_rows(images.index), description.revision, index, encoder, config.draws_per_caption)
+        )
     return tuple(sources)
 
 
@@ -99,27 +101,27 @@ def open_table(location: str, columns: dict[str, str]) -> LabelledTable:
     return LabelledTable(location, TABLE_FIELD, columns)
 
 
-def _judge(config: DatasetConfig, named: tuple[str, str], labels: Sequence[str], models: Backend) -> JudgeThere:
-    name, spec = named
-    known = models.describe("classifier", spec)
-    truths = truths_of(config, name, known, labels)
-    return JudgeThere(name, known.revision, known.labels, truths, models.classifier(spec))
+def _judge(config: DatasetConfig, name_and_spec: tuple[str, str], labels: Sequence[str], models: Backend) -> JudgeThere:
+    name, spec = name_and_spec
+    description = models.describe("classifier", spec)
+    truths = truths_of(config, name, description, labels)
+    return JudgeThere(name, description.revision, description.labels, truths, models.classifier(spec))
 
 
-def truths_of(config: DatasetConfig, name: str, known: Description, labels: Sequence[str]) -> dict[str, Truth]:
+def truths_of(config: DatasetConfig, name: str, description: Description, labels: Sequence[str]) -> dict[str, Truth]:
     """Returns each label's truth in a classifier's label space.
 
     Raises ConfigError where the classifier lacks a label, or where the rule could never fail.
     """
     label_map = config.label_map if isinstance(config.label_map, dict) else None
     field = "captions" if config.images.labelled is None else TABLE_FIELD
-    groups = classification(name, known, labels, label_map, field=field).labels_of_class
+    groups = classification(name, description, labels, label_map, field=field).labels_of_class
     hierarchy = None
     if config.hierarchy is not None and needs_parents(config.rule):  # other rules may name one that lacks labels
-        hierarchy = Hierarchy(read_hierarchy(config.hierarchy), known.labels)
+        hierarchy = Hierarchy(read_hierarchy(config.hierarchy), description.labels)
     truths = {}
     for label, outputs in zip(labels, groups, strict=True):
-        members = np.zeros(len(known.labels), bool)
+        members = np.zeros(len(description.labels), bool)
         members[list(outputs)] = True
         truths[label] = Truth(members, None if hierarchy is None else hierarchy.kin(outputs))
         check_rule(config.rule, truths[label], label)
@@ -149,7 +151,9 @@ def by_language_model(config: Captions, model: LanguageModel, seed: int, steps: 
     most = max(-(-config.per_label // count) for count in values.values() if count)
     written, _ = caption(TASK, proposals, model, most, seed)
     proposed = proposals.to_pylist()
-    order = {(row["proposal_id"], name): at for row in proposed for at, name in enumerate(row["bias_classes"])}
+    order = {
+        (row["proposal_id"], name): position for row in proposed for position, name in enumerate(row["bias_classes"])
+    }
     # The first value of each attribute, then the second of each; and each value once before any comes again.
     rows = sorted(written.to_pylist(), key=lambda row: (row["number"], order[row["proposal_id"], row["bias_class"]]))
     for label in labels:
@@ -165,31 +169,33 @@ def by_captioner(config: Captions, models: Backend, steps: Steps) -> Iterator[tu
     """Yields (label, caption) for each image of a labelled table, as its captioner describes it."""
     assert config.images is not None
     assert config.captioner is not None
-    factory, opened = models.captioner(config.captioner), partial(LabelledTable, config.images, IMAGES_FIELD)
-    said, without, unread = models.runner.call(partial(_captioned, factory, opened, config.sentences), VERIFY)
-    table = opened()
+    factory, open_images = models.captioner(config.captioner), partial(LabelledTable, config.images, IMAGES_FIELD)
+    captions, uncaptioned, unread = models.runner.call(
+        partial(_captioned, factory, open_images, config.sentences), VERIFY
+    )
+    table = open_images()
     unlabelled = table.labels[TARGET].null_count
     for sentence in table.left_out.sentences():
         steps.warn(sentence)
-    for count, what in ((unlabelled, "no label"), (unread, "pictures that cannot be read")):
+    for count, problem in ((unlabelled, "no label"), (unread, "pictures that cannot be read")):
         if count:
-            steps.warn(f"{count:,} of {len(table):,} rows of {config.images} have {what}, and so no caption")
-    if not said:
+            steps.warn(f"{count:,} of {len(table):,} rows of {config.images} have {problem}, and so no caption")
+    if not captions:
         raise SourceError(f"{config.captioner} gave no image of {config.images} a caption that names its label")
-    if without:
-        images = f"{without:,} of {without + len(said):,} images of {config.images} that were read"
+    if uncaptioned:
+        images = f"{uncaptioned:,} of {uncaptioned + len(captions):,} images of {config.images} that were read"
         steps.warn(f"{images} have no caption that names its label")
-    yield from said
+    yield from captions
 
 
 def _captioned(
-    factory: Callable[[], Captioner], opened: Callable[[], LabelledTable], sentences: int
+    factory: Callable[[], Captioner], open_images: Callable[[], LabelledTable], sentences: int
 ) -> tuple[list[tuple[str, str]], int, int]:
     """Returns the captions, how many images that were read have none, and how many could not be read."""
-    table, captioner = opened(), factory()
+    table, captioner = open_images(), factory()
     labels = table.labels[TARGET].to_pylist()
     rows = [row for row, label in enumerate(labels) if label is not None]
-    said: list[tuple[str, str]] = []
+    captions: list[tuple[str, str]] = []
     read = 0
     for start in range(0, len(rows), BATCH):
         batch = rows[start : start + BATCH]
@@ -204,8 +210,8 @@ def _captioned(
             if len(parts) > sentences:
                 text = " ".join(map(finished, parts[:sentences]))
             if mentions(text, label):
-                said.append((label, text))
-    return said, read - len(said), len(rows) - read
+                captions.append((label, text))
+    return captions, read - len(captions), len(rows) - read
 
 
 def _pixels(table: ImageSource, rows: Sequence[int]) -> list[Pixels | None]:

@@ -51,8 +51,8 @@ def of_file(location: str) -> Iterator[tuple[str, str]]:
         refuse_repeats(location, table.column_names)
         for name in ("label", "caption"):
             if name not in table.column_names:
-                known = nearest(name, table.column_names)
-                raise ConfigError("captions.file", f"{location} has no column {name!r}; {known}")
+                hint = nearest(name, table.column_names)
+                raise ConfigError("captions.file", f"{location} has no column {name!r}; {hint}")
         texts = (table[name].cast(pa.string()).to_pylist() for name in ("label", "caption"))
         for label, caption in zip(*texts, strict=True):
             row += 1
@@ -126,22 +126,22 @@ def of_table(
     labels = table.labels
     targets = compared(labels, TARGET)
     columns = {name: compared(labels, column_of(labels, name)) for name in config.by}
-    wanted = list(label_names) or _labels_of(table)
+    labels_wanted = list(label_names) or _labels_of(table)
     if missing is not None:
         missing.update(_without_value({TARGET: targets}, np.ones(len(targets), bool)))
-    for label in wanted:
+    for label in labels_wanted:
         of_label = targets == normalise(label)
         if missing is not None:
             missing.update(_without_value(columns, of_label))
         values = [sorted({value for value in column[of_label] if value is not None}) for column in columns.values()]
-        for shown in product(*values):
+        for values_shown in product(*values):
             mask = of_label.copy()
-            for value, column in zip(shown, columns.values(), strict=True):
+            for value, column in zip(values_shown, columns.values(), strict=True):
                 mask &= column == value
             rows = np.flatnonzero(mask).tolist()
             if rows:
-                said = "".join(f", {name}: {value}" for name, value in zip(columns, shown, strict=True))
-                yield label, f"a photo of {some(label)}{said}", rows
+                suffix = "".join(f", {name}: {value}" for name, value in zip(columns, values_shown, strict=True))
+                yield label, f"a photo of {some(label)}{suffix}", rows
 
 
 def _labels_of(table: LabelledTable) -> list[str]:
@@ -152,14 +152,14 @@ def _labels_of(table: LabelledTable) -> list[str]:
     return sorted(spellings(column).values())
 
 
-def _without_value(columns: Mapping[str, Texts], chosen: NDArray[np.bool_]) -> Counter[str]:
+def _without_value(columns: Mapping[str, Texts], is_chosen: NDArray[np.bool_]) -> Counter[str]:
     """Returns how many of the chosen rows have no value, by the first column in which they have none."""
-    left, found = chosen.copy(), Counter[str]()
+    remaining, counts = is_chosen.copy(), Counter[str]()
     for name, column in columns.items():
-        lacking = left & pc.is_null(pa.array(column)).to_numpy(zero_copy_only=False)
-        found[name] = int(lacking.sum())
-        left &= ~lacking
-    return +found
+        is_missing = remaining & pc.is_null(pa.array(column)).to_numpy(zero_copy_only=False)
+        counts[name] = int(is_missing.sum())
+        remaining &= ~is_missing
+    return +counts
 
 
 def of_conditions(pairs: Pairs, table: LabelledTable) -> Iterator[tuple[str, str, list[int]]]:
@@ -173,7 +173,7 @@ def of_conditions(pairs: Pairs, table: LabelledTable) -> Iterator[tuple[str, str
     columns = {name: compared(labels, name) for name in chosen(labels, None, table.field)}
     of_text: dict[str, tuple[tuple[str, str], ...]] = {}
     singles = [(name, str(value)) for name, column in columns.items() for value in set(column) if value is not None]
-    kinds = [(), *((one,) for one in singles), *((a, b) for a, b in permutations(singles, 2) if a[0] != b[0])]
+    kinds = [(), *((single,) for single in singles), *((a, b) for a, b in permutations(singles, 2) if a[0] != b[0])]
     for label, text in pairs:
         for values in kinds:
             of_text.setdefault(Condition(label, values).caption.text, values)
@@ -183,7 +183,9 @@ def of_conditions(pairs: Pairs, table: LabelledTable) -> Iterator[tuple[str, str
             )
         mask = np.logical_and.reduce([columns[name] == value for name, value in of_text[text]], initial=True)
         mask = np.broadcast_to(mask, len(targets))
-        for name in [label] if label != ANY_LABEL else sorted({str(one) for one in targets if one is not None}):
+        for name in (
+            [label] if label != ANY_LABEL else sorted({str(target) for target in targets if target is not None})
+        ):
             rows = np.flatnonzero(mask & (targets == normalise(name))).tolist()
             if rows:
                 yield name, text, rows
@@ -209,8 +211,10 @@ def plan_captions(config: DatasetConfig, directory: DatasetBuild, models: Backen
         steps.warn(f"a caption that comes again with the same label is drawn once; left out: {numbered.repeated}")
     if missing:
         plan["without_value"] = dict(missing)
-        told = words.listed([f"{words.plural(count, 'row')} without {name}" for name, count in missing.items()])
-        steps.warn(f"images.labelled: left out {told}")
+        rows_left_out = words.listed(
+            [f"{words.plural(count, 'row')} without {name}" for name, count in missing.items()]
+        )
+        steps.warn(f"images.labelled: left out {rows_left_out}")
     if config.images.labelled is not None:
         plan |= _of_table(config, list(numbered.labels), steps)
     return {
@@ -227,9 +231,9 @@ def _of_table(config: DatasetConfig, labels: list[str], steps: Steps) -> dict[st
     table = open_table(config.images.labelled.table, dict(config.images.labelled.columns or {}))
     warnings = list(table.left_out.sentences())
     if any(map(is_table, config.specs.values())):
-        wanted = {normalise(name) for name in labels}
+        label_forms = {normalise(name) for name in labels}
         truth = table.labels[TARGET].to_pylist()
-        rows = [row for row, name in enumerate(truth) if name is not None and normalise(name) in wanted]
+        rows = [row for row, name in enumerate(truth) if name is not None and normalise(name) in label_forms]
         keys = table.keys.take(pa.array(rows, pa.int64())).to_pylist()
         label_map = config.label_map if isinstance(config.label_map, dict) else None
         warnings += compared_with(config.specs, keys, [truth[row] for row in rows], labels, label_map)
@@ -244,10 +248,10 @@ def _captions(
     if config.images.labelled is not None:
         labelled = config.images.labelled
         table = open_table(labelled.table, dict(labelled.columns or {}))
-        wanted = list(config.label_map) if isinstance(config.label_map, dict) else []
+        mapped_labels = list(config.label_map) if isinstance(config.label_map, dict) else []
         if config.captions is not None and config.captions.run is not None:
             return of_conditions(of_run(config.captions.run), table)
-        return of_table(labelled, table, wanted, missing)
+        return of_table(labelled, table, mapped_labels, missing)
     captions = config.captions
     assert captions is not None
     if captions.file is not None:
@@ -256,7 +260,7 @@ def _captions(
         return with_rows(of_run(captions.run))
     if captions.language_model is not None:
         model = models.language_model(captions.language_model)
-        with steps.step("caption", images_per_row=0) as tell:
-            kept = KeptReplies(model, replies, tell)
-            return with_rows(list(by_language_model(captions, kept, config.seed, steps)))
+        with steps.step("caption", images_per_row=0) as report_progress:
+            kept_replies = KeptReplies(model, replies, report_progress)
+            return with_rows(list(by_language_model(captions, kept_replies, config.seed, steps)))
     return with_rows(by_captioner(captions, models, steps))

@@ -27,10 +27,13 @@ def estimate(config: FileOrFields | DatasetConfig, via: str = "auto") -> list[Co
         truths_of(config, name, catalog.described("classifier", spec), labels)
     shards = -(-draws // config.shard_draws)
     costs = [Cost("captions", captions, captions), Cost("shards", shards, shards)]
-    each = draws // config.images.sources
-    costs += [Cost(f"images to draw from {spec}", each, each, generations(spec)) for spec in config.images.generators]
+    draws_per_source = draws // config.images.sources
+    costs += [
+        Cost(f"images to draw from {spec}", draws_per_source, draws_per_source, generations(spec))
+        for spec in config.images.generators
+    ]
     if config.images.index is not None:
-        costs.append(Cost(f"images to fetch from {config.images.index}", each, each))
+        costs.append(Cost(f"images to fetch from {config.images.index}", draws_per_source, draws_per_source))
     if config.images.labelled is not None:
         costs.append(Cost("images to read", draws, draws))
     costs += [

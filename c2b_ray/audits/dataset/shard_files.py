@@ -112,7 +112,7 @@ class ShardFiles:
             return patiently(self.at(name), metadata, reached=True)
 
     def put_table(self, name: str, table: pa.Table, about: Mapping[str, Any]) -> None:
-        """Writes a small table with a note `about` it."""
+        """Writes a small table with a note: its `description`."""
         note = {_ABOUT: json.dumps(dict(about)).encode()}
         data = sealed.encoded(table.replace_schema_metadata(note), compression="zstd")
         with self._temporary(name) as temporary:

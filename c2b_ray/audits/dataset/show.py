@@ -59,9 +59,9 @@ class Facet:
     @staticmethod
     def of(column: str, counts: Counter[str], most: int) -> Facet:
         ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-        shown = list(ordered)[: min(MOST_VALUES, most)]
-        numbers = {value: number for number, value in enumerate(shown)}
-        return Facet(column, ordered, numbers, limit_of([ordered[value] for value in shown], most))
+        values_shown = list(ordered)[: min(MOST_VALUES, most)]
+        numbers = {value: number for number, value in enumerate(values_shown)}
+        return Facet(column, ordered, numbers, limit_of([ordered[value] for value in values_shown], most))
 
 
 def limit_of(counts: Sequence[int], most: int) -> int:
@@ -119,16 +119,16 @@ def _fill(data: FailureDataset, facets: Mapping[str, Facet], waiting: _Waiting) 
     for shard in data.shards:
         for table in data.tables([shard.name], _COLUMNS):
             for row in table.to_pylist():
-                wanted = [
+                page_indices = [
                     (column, number)
                     for column, facet in facets.items()
                     if (number := facet.numbers.get(_value(row[column]))) is not None
                     and waiting.count(column, number) < facet.limit
                 ]
-                if wanted:
+                if page_indices:
                     images += 1
                     record = json.dumps({**row, "image": thumbnail_or_nothing(row["image"], SIDE)}, ensure_ascii=False)
-                    for index in wanted:
+                    for index in page_indices:
                         waiting.add(*index, record)
     waiting.spill()
     return images
@@ -172,17 +172,19 @@ def _write_pages(folder: Folder, facet: Facet, waiting: _Waiting) -> int:
     """Writes all pages of a facet; returns their number."""
     written = 0
     for value, number in facet.numbers.items():
-        shown = waiting.count(facet.column, number)
-        pages = -(-shown // ON_A_PAGE)
-        held: list[dict[str, Any]] = []
+        images_shown = waiting.count(facet.column, number)
+        pages = -(-images_shown // ON_A_PAGE)
+        records_of_page: list[dict[str, Any]] = []
         for index, record in enumerate(waiting.records(facet.column, number), 1):
-            held.append(record)
-            if len(held) == ON_A_PAGE or index == shown:
+            records_of_page.append(record)
+            if len(records_of_page) == ON_A_PAGE or index == images_shown:
                 page = -(-index // ON_A_PAGE)
-                about = browse.PageOf(FACETS[facet.column], value, number, (page, pages), (shown, facet.counts[value]))
+                page_of = browse.PageOf(
+                    FACETS[facet.column], value, number, (page, pages), (images_shown, facet.counts[value])
+                )
                 name = f"{FACETS[facet.column]}/{number}-{page}.html"
-                folder.put(name, browse.value_page(about, held, index - len(held)).encode())
-                written, held = written + 1, []
+                folder.put(name, browse.value_page(page_of, records_of_page, index - len(records_of_page)).encode())
+                written, records_of_page = written + 1, []
     return written
 
 

@@ -48,15 +48,15 @@ class VerifyResult:
 
 def verify(location: str, listener: Listener | None = None) -> VerifyResult:
     """Raises SourceError where there is no dataset, or one whose build has not ended."""
-    there = ShardFiles(location.rstrip("/"))
-    about, manifest = read_document(there, ABOUT), read_document(there, MANIFEST)
-    if about is None or manifest is None:
-        lacking = ABOUT if about is None else MANIFEST
+    dataset_files = ShardFiles(location.rstrip("/"))
+    description, manifest = read_document(dataset_files, ABOUT), read_document(dataset_files, MANIFEST)
+    if description is None or manifest is None:
+        missing = ABOUT if description is None else MANIFEST
         raise SourceError(
-            f"{location}: no {lacking}: no dataset is there, or its build has not ended; run c2b dataset build again",
+            f"{location}: no {missing}: no dataset is there, or its build has not ended; run c2b dataset build again",
             location=location,
         )
-    return _Check(there, about, manifest, Steps(listener)).run()
+    return _Check(dataset_files, description, manifest, Steps(listener)).run()
 
 
 class _Check:
@@ -123,13 +123,13 @@ class _Check:
         if not drops.schema.equals(DROPS):
             yield f"{OF_DROPS}/{entry['name']}: has other columns than a table of drops"
             return
-        rows, problem_count, drawn = 0, 0, [_pairs(drops)]
+        rows, problem_count, draw_pairs = 0, 0, [_pairs(drops)]
         for table in self._files.pieces(f"{SHARDS}/{entry['name']}"):
             if not any(map(table.schema.equals, (DATASET_ROWS, OLDER_ROWS))):
                 yield f"{SHARDS}/{entry['name']}: has other columns than a dataset's rows"
                 return
             rows += table.num_rows
-            drawn.append(_pairs(table))
+            draw_pairs.append(_pairs(table))
             for image_id, data in zip(table["image_id"].to_pylist(), table["image"].to_pylist(), strict=True):
                 try:
                     decode(data)
@@ -139,19 +139,19 @@ class _Check:
                         yield f"{SHARDS}/{entry['name']}: image {image_id} cannot be decoded: {error}"
         if rows != entry["rows"]:
             yield f"{SHARDS}/{entry['name']}: has {rows:,} rows, of {entry['rows']:,}"
-        if captions is not None and not _complete(np.concatenate(drawn), captions, self._plan.bounds(number)):
+        if captions is not None and not _complete(np.concatenate(draw_pairs), captions, self._plan.bounds(number)):
             yield f"{SHARDS}/{entry['name']}: its rows and drops are not, once each, the draws of its plan"
 
     def _repeated_ids(self, on_progress: Any) -> list[str]:
         shares = max(1, -(-self._manifest["rows"] // IDS_AT_ONCE))
         problems: list[str] = []
         for share in range(shares):
-            chosen = [np.zeros(0, "S12")]
+            marks_of_share = [np.zeros(0, "S12")]
             for entry in self._entries:
                 marks = digests(self._files.read(f"{SHARDS}/{entry['name']}", ["image_id"])["image_id"])
                 first = marks.view(np.uint8).reshape(-1, 12)[:, :4].copy().view(np.uint32)[:, 0]
-                chosen.append(marks[first % shares == share])
-            marks = np.concatenate(chosen)
+                marks_of_share.append(marks[first % shares == share])
+            marks = np.concatenate(marks_of_share)
             repeated = len(marks) - len(np.unique(marks))
             if repeated:
                 problems.append(f"{SHARDS}: {repeated} rows have the image_id of another row")
@@ -163,6 +163,6 @@ def _pairs(table: pa.Table) -> Any:
     return np.stack([table["caption_number"].to_numpy().astype(np.int64), table["draw"].to_numpy()], axis=1)
 
 
-def _complete(drawn: Any, captions: PlannedCaptions, bounds: tuple[int, int]) -> bool:
-    planned = np.stack(caption_of(captions.firsts, np.arange(*bounds)), axis=1)
-    return bool(np.array_equal(drawn[np.lexsort((drawn[:, 1], drawn[:, 0]))], planned))
+def _complete(draw_pairs: Any, captions: PlannedCaptions, bounds: tuple[int, int]) -> bool:
+    planned_pairs = np.stack(caption_of(captions.firsts, np.arange(*bounds)), axis=1)
+    return bool(np.array_equal(draw_pairs[np.lexsort((draw_pairs[:, 1], draw_pairs[:, 0]))], planned_pairs))

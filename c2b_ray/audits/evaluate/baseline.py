@@ -60,20 +60,20 @@ def ask(
         return result
     spec = config.vqa.model
     revision = models.describe("captioner", spec).revision
-    asking = _Asking(models, partial(of_revision, models.captioner(spec), revision, spec), out, steps)
+    questioner = _Asking(models, partial(of_revision, models.captioner(spec), revision, spec), out, steps)
     rows = once(truth.wanted(config.vqa.images, config.seed), truth.pictures)
     levels = (config.tau, config.alpha)
     for method in methods:
         questions = checks(spec, revision, truth.classes, method.run.captions)
-        seen = asking.of_truth(truth, rows.tolist(), questions, folder_name(method.name))
-        verdicts = pseudo_verdicts(method.biases, seen, truth.row_of, truth.right, levels)
+        answers = questioner.of_truth(truth, rows.tolist(), questions, folder_name(method.name))
+        verdicts = pseudo_verdicts(method.biases, answers, truth.row_of, truth.right, levels)
         result.vqa.append(vqa_table(method.name, verdicts))
         if config.vqa.drawn:
-            result.shown.append(asking.of_method(method, questions, config))
+            result.shown.append(questioner.of_method(method, questions, config))
     if keywords is not None:
         questions = keyword_questions(spec, revision, keywords, truth.classes)
-        seen = asking.of_truth(truth, rows.tolist(), questions, folder_name(B2T))
-        result.vqa.append(vqa_table(B2T, pseudo_verdicts(keywords, seen, truth.row_of, truth.right, levels)))
+        answers = questioner.of_truth(truth, rows.tolist(), questions, folder_name(B2T))
+        result.vqa.append(vqa_table(B2T, pseudo_verdicts(keywords, answers, truth.row_of, truth.right, levels)))
     return result
 
 
@@ -105,8 +105,8 @@ class _Asking:
             return SHOWN.empty_table()  # what labelled images show is known
         table = wanted(captions, draws, questions)
         folder = f"{self.out}/drawn/{folder_name(method.name)}"
-        seen = self._answers(method.run, table, questions, folder)
-        return shown_table(method.name, captions, draws, seen, 1 - config.alpha)
+        answers = self._answers(method.run, table, questions, folder)
+        return shown_table(method.name, captions, draws, answers, 1 - config.alpha)
 
     def _answers(self, run: C2BRun, table: pa.Table, questions: Checks, out: str) -> pa.Table:
         with self.steps.step("ask about images") as on_progress:
@@ -122,8 +122,8 @@ class _Asking:
 # Embeds images, and captions them by a captioner. It knows roles and files' bytes.
 
 
-def look_id(image_id: str, label: str, what: str, revision: str) -> str:
-    return content_id("look", image_id, label, what, revision)
+def look_id(image_id: str, label: str, purpose: str, revision: str) -> str:
+    return content_id("look", image_id, label, purpose, revision)
 
 
 def embed_seen(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
@@ -140,17 +140,17 @@ def embed_seen(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
 
 def describe_mistakes(rows: pa.Table, captioner: Captioner) -> pa.Table:
     """Returns a table of `SAID`. `rows`: as for `embed_seen`, and the `label` that the caption must name."""
-    known, labels = rows["error"].to_pylist(), rows["label"].to_pylist()
+    read_errors, labels = rows["error"].to_pylist(), rows["label"].to_pylist()
     pixels, undecoded = decode_batch(encoded.files_of(rows))
-    at = [row for row, image in enumerate(pixels) if image is not None]
-    replies = captioner.caption([image for image in pixels if image is not None], [labels[row] for row in at])
-    said = dict(zip(at, replies, strict=True))
+    decoded = [row for row, image in enumerate(pixels) if image is not None]
+    replies = captioner.caption([image for image in pixels if image is not None], [labels[row] for row in decoded])
+    reply_of_row = dict(zip(decoded, replies, strict=True))
     rows_of = [
         {
             "look_id": look,
             "image_id": image,
-            "caption": said[row].text if row in said else None,
-            "error": said[row].error if row in said else known[row] or undecoded[row],
+            "caption": reply_of_row[row].text if row in reply_of_row else None,
+            "error": reply_of_row[row].error if row in reply_of_row else read_errors[row] or undecoded[row],
         }
         for row, (look, image) in enumerate(zip(rows["look_id"].to_pylist(), rows["image_id"].to_pylist(), strict=True))
     ]
@@ -170,33 +170,33 @@ class Images:
 
 
 def embed_images(
-    runner: Runner, images: Images, wanted: pa.Table, encoder: Callable[[], TextImageEncoder], out: str, on: OnProgress
+    runner: Runner, images: Images, looks: pa.Table, encoder: Callable[[], TextImageEncoder], out: str, on: OnProgress
 ) -> None:
-    """Writes the embeddings of the `wanted` images (`image_id`, `look_id`), as parts of `SEEN`."""
+    """Writes the embeddings of the `looks` images (`image_id`, `look_id`), as parts of `SEEN`."""
     step, role = with_reading(embed_seen, encoder, images.source)
-    rows, config = _rows(images.parts, wanted), _of(EMBED, wanted)
+    rows, config = _rows(images.parts, looks), _of(EMBED, looks)
     runner.run(rows, step, role, out, id_column="look_id", config=config, on_progress=on)
 
 
 def describe_images(
-    runner: Runner, images: Images, wanted: pa.Table, captioner: Callable[[], Captioner], out: str, on: OnProgress
+    runner: Runner, images: Images, looks: pa.Table, captioner: Callable[[], Captioner], out: str, on: OnProgress
 ) -> None:
-    """Writes captions of the `wanted` images (`image_id`, `look_id`, `label`), as parts of `SAID`."""
+    """Writes captions of the `looks` images (`image_id`, `look_id`, `label`), as parts of `SAID`."""
     step, role = with_reading(describe_mistakes, captioner, images.source)
-    rows, config = _rows(images.parts, wanted), _of(DESCRIBE, wanted)
+    rows, config = _rows(images.parts, looks), _of(DESCRIBE, looks)
     runner.run(rows, step, role, out, id_column="look_id", config=config, on_progress=on)
 
 
-def _of(config: StageConfig, wanted: pa.Table) -> StageConfig:
-    return replace(config, total=wanted.num_rows)
+def _of(config: StageConfig, looks: pa.Table) -> StageConfig:
+    return replace(config, total=looks.num_rows)
 
 
-def _rows(images: str, wanted: pa.Table) -> Rows:
+def _rows(images: str, looks: pa.Table) -> Rows:
     parts = opened(images)
     blocks = [pa.table({"name": [name]}) for name in parts.names()]
-    expand = partial(images_wanted, parts=parts, wanted=RowsByImage.by_image(wanted))
-    ids = wanted["look_id"]
-    return Rows(blocks, expand, wanted.num_rows, lambda: iter([ids]))
+    expand = partial(images_wanted, parts=parts, wanted=RowsByImage.by_image(looks))
+    ids = looks["look_id"]
+    return Rows(blocks, expand, looks.num_rows, lambda: iter([ids]))
 
 
 # B2T (Bias-to-Text, Kim et al. 2024) on the ground truth's images: captions of mistakes → keywords → CLIP scores.
@@ -222,40 +222,40 @@ class GroundTruthReadings:
 
     def vectors(self, encoder: str) -> Floats:
         """Returns a unit vector per row of the ground truth, NaN where there is none."""
-        known = self.models.describe("encoder", encoder)
+        description = self.models.describe("encoder", encoder)
         rows = self.truth.wanted(None, 0)
-        wanted = self._wanted(rows, "embed", known.revision)
+        looks = self._wanted(rows, "embed", description.revision)
         folder = f"{self.out}/embeddings"
         with self.steps.step("embed the ground truth") as on:
-            factory = partial(of_revision, self.models.encoder(encoder), known.revision, encoder)
-            embed_images(self.models.runner, self._images, wanted, factory, folder, on)
-        seen = read_stage(folder).to_pylist()
-        of_image = {row["look_id"]: row["vector"] for row in seen}
-        result = np.full((self.truth.labels.num_rows, known.dimension), np.nan, np.float32)
-        for row, look in zip(rows.tolist(), wanted["look_id"].to_pylist(), strict=True):
+            factory = partial(of_revision, self.models.encoder(encoder), description.revision, encoder)
+            embed_images(self.models.runner, self._images, looks, factory, folder, on)
+        stored = read_stage(folder).to_pylist()
+        of_image = {row["look_id"]: row["vector"] for row in stored}
+        result = np.full((self.truth.labels.num_rows, description.dimension), np.nan, np.float32)
+        for row, look in zip(rows.tolist(), looks["look_id"].to_pylist(), strict=True):
             if of_image.get(look) is not None:
                 result[row] = of_image[look]
         return result
 
     def captions(self, captioner: str) -> dict[int, str]:
         """Returns row → the captioner's caption, for the images that any classifier answered wrong."""
-        wrong = [np.flatnonzero(held & ~ok) for ok, held in self.truth.right.values()]
+        wrong = [np.flatnonzero(is_answered & ~ok) for ok, is_answered in self.truth.right.values()]
         rows = np.intersect1d(np.concatenate(wrong), self.truth.wanted(None, 0))
         revision = self.models.describe("captioner", captioner).revision
-        wanted, folder = self._wanted(rows, "describe", revision), f"{self.out}/captions"
+        looks_wanted, folder = self._wanted(rows, "describe", revision), f"{self.out}/captions"
         with self.steps.step("describe mistakes") as on:
             factory = partial(of_revision, self.models.captioner(captioner), revision, captioner)
-            describe_images(self.models.runner, self._images, wanted, factory, folder, on)
-        said = {row["look_id"]: row["caption"] for row in read_stage(folder).to_pylist()}
-        looks = zip(rows.tolist(), wanted["look_id"].to_pylist(), strict=True)
-        return {row: said[look] for row, look in looks if said.get(look)}
+            describe_images(self.models.runner, self._images, looks_wanted, factory, folder, on)
+        caption_of_look = {row["look_id"]: row["caption"] for row in read_stage(folder).to_pylist()}
+        looks = zip(rows.tolist(), looks_wanted["look_id"].to_pylist(), strict=True)
+        return {row: caption_of_look[look] for row, look in looks if caption_of_look.get(look)}
 
-    def _wanted(self, rows: NDArray[np.int64], what: str, revision: str) -> pa.Table:
+    def _wanted(self, rows: NDArray[np.int64], purpose: str, revision: str) -> pa.Table:
         names = {row: image for image, row in self.truth.row_of.items()}
         labels = self.truth.labels[TARGET].to_pylist()
         images = [names[row] for row in rows.tolist()]
         targets = [labels[row] for row in rows.tolist()]
-        looks = [look_id(image, label, what, revision) for image, label in zip(images, targets, strict=True)]
+        looks = [look_id(image, label, purpose, revision) for image, label in zip(images, targets, strict=True)]
         text = pa.string()
         return pa.table(
             {"image_id": pa.array(images, text), "label": pa.array(targets, text), "look_id": pa.array(looks, text)}
@@ -269,14 +269,14 @@ def keyword_baseline(config: KeywordBaseline, looking: GroundTruthReadings, alph
         mistakes = list(_keywords(config, looking.truth, captions))
         texts = sorted({keyword for _, _, words, _, _ in mistakes for keyword in words})
         encoder = looking.models.text_encoder(config.encoder)
-        said = [config.template.replace("{keyword}", text) for text in texts]
-        rows = [encoder.encode_texts(said[start : start + _TEXTS]) for start in range(0, len(said), _TEXTS)]
-        number_of = {text: at for at, text in enumerate(texts)}
+        prompts = [config.template.replace("{keyword}", text) for text in texts]
+        rows = [encoder.encode_texts(prompts[start : start + _TEXTS]) for start in range(0, len(prompts), _TEXTS)]
+        number_of = {text: number for number, text in enumerate(texts)}
         embedded = np.concatenate(rows) if rows else np.zeros((0, vectors.shape[1]), np.float32)
         groups: list[Keywords] = []
-        seen = np.asarray(np.isfinite(vectors).all(axis=1), bool)
+        has_vector = np.asarray(np.isfinite(vectors).all(axis=1), bool)
         for classifier, target, words, wrong, right in mistakes:
-            wrong, right = (once(rows[seen[rows]], looking.truth.pictures) for rows in (wrong, right))
+            wrong, right = (once(rows[has_vector[rows]], looking.truth.pictures) for rows in (wrong, right))
             of_words = embedded[[number_of[word] for word in words]].T
             groups.append(Keywords(classifier, target, words, vectors[wrong] @ of_words, vectors[right] @ of_words))
         return keyword_biases(B2T, groups, config.tau, alpha)
@@ -289,9 +289,9 @@ def _keywords(config: KeywordBaseline, truth: GroundTruth, captions: dict[int, s
     """Yields classifier, class, keywords of its mistakes, and the rows that were answered wrong, and right; only where
     both exist."""
     targets = np.array(truth.labels[TARGET].to_pylist(), object)
-    for classifier, (ok, held) in truth.right.items():
+    for classifier, (ok, is_answered) in truth.right.items():
         for target in truth.classes:
-            inside = (targets == target) & held
+            inside = (targets == target) & is_answered
             wrong, right = np.flatnonzero(inside & ~ok), np.flatnonzero(inside & ok)
             text = " ".join(sentence(captions[row]) for row in wrong.tolist() if row in captions)
             words = tuple(dict.fromkeys(keywords(text, config.words, config.keywords)))

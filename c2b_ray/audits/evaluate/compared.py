@@ -39,9 +39,14 @@ def compare(a: Sequence[Row], b: Sequence[Row], pairs: Iterable[tuple[str, str]]
     """
     sides = [_by_method(rows) for rows in (a, b)]
     rows = [
-        _row(methods, of, [side.get((name, *of), []) for side, name in zip(sides, methods, strict=True)], levels)
+        _row(
+            methods,
+            comparison_key,
+            [side.get((name, *comparison_key), []) for side, name in zip(sides, methods, strict=True)],
+            levels,
+        )
         for methods in pairs
-        for of in dict.fromkeys(key[1:] for side in sides for key in side if key[0] in methods)
+        for comparison_key in dict.fromkeys(key[1:] for side in sides for key in side if key[0] in methods)
     ]
     decide(rows, levels.alpha, rising=BETTER)
     rows.sort(key=importance)
@@ -56,16 +61,16 @@ def _by_method(rows: Iterable[Row]) -> dict[tuple[str, ...], list[Row]]:
 
 
 def _row(
-    methods: tuple[str, str], of: tuple[str, ...], sides: Sequence[Sequence[Row]], levels: Levels
+    methods: tuple[str, str], comparison_key: tuple[str, ...], sides: Sequence[Sequence[Row]], levels: Levels
 ) -> ComparisonRow:
     number_of = {group: number for number, group in enumerate(sorted({_group(row) for side in sides for row in side}))}
     outcomes = [np.array([_NUMBERS[row["outcome"]] for row in side], np.int64) for side in sides]
     clusters = [np.array([number_of[_group(row)] for row in side], np.int64) for side in sides]
     # B first: the difference is B's less A's.
-    drawn = (outcomes[1], outcomes[0]), (clusters[1], clusters[0])
-    difference = stats.outcome_difference(*drawn, 1 - levels.alpha, seed=levels.seed)
-    rule, threshold_kind, direction = of
-    means = [float(some.mean()) if len(some) else None for some in outcomes]
+    b_then_a = (outcomes[1], outcomes[0]), (clusters[1], clusters[0])
+    difference = stats.outcome_difference(*b_then_a, 1 - levels.alpha, seed=levels.seed)
+    rule, threshold_kind, direction = comparison_key
+    means = [float(values.mean()) if len(values) else None for values in outcomes]
     return {
         "method_a": methods[0],
         "method_b": methods[1],

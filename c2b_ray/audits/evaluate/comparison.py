@@ -28,9 +28,9 @@ PSEUDO = "pseudo-labels"
 
 def findings(run: EvaluateRun, classifier: str | None = None) -> list[gates.GateCell]:
     """Returns how often methods hit, of all classifiers taken together, or of one."""
-    known = [name for name in dict.fromkeys(run.agreement["classifier"].to_pylist()) if name]
-    chosen = "" if classifier is None else one_of(known, classifier, Argument.CLASSIFIER, run.path)
-    return [cell for cell in _cells(run) if cell.classifier == (chosen or ALL)]
+    classifiers = [name for name in dict.fromkeys(run.agreement["classifier"].to_pylist()) if name]
+    chosen_classifier = "" if classifier is None else one_of(classifiers, classifier, Argument.CLASSIFIER, run.path)
+    return [cell for cell in _cells(run) if cell.classifier == (chosen_classifier or ALL)]
 
 
 def cell_name(row: Mapping[str, Any], method: str) -> str:
@@ -87,16 +87,16 @@ def _pairs(
 ) -> list[tuple[str, str]]:
     if names != (None, None):
         options = (Argument.CLASSIFIER_A, Argument.CLASSIFIER_B)
-        a, b = (one_of(*of) for of in zip(methods, names, options, paths, strict=True))
+        a, b = (one_of(*arguments) for arguments in zip(methods, names, options, paths, strict=True))
         return [(a, b)]
-    shared = [(name, name) for name in methods[0] if name in methods[1]]
-    if not shared:
+    common = [(name, name) for name in methods[0] if name in methods[1]]
+    if not common:
         known = f": {', '.join(methods[0])}; {', '.join(methods[1])}"
         raise RunError(
             f"{paths[0]} and {paths[1]} have no method of one name",
             remedy=naming("name one of each with ", Argument.CLASSIFIER_A, Argument.CLASSIFIER_B, after=known),
         )
-    return shared
+    return common
 
 
 def _check_alike(run_a: EvaluateRun, run_b: EvaluateRun) -> None:

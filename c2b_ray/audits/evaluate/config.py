@@ -218,9 +218,11 @@ class EvaluateConfig(StrictModel):
         for name, method in methods.items():
             if name.casefold() == B2T.casefold():
                 raise ValueError(f"{name!r} is the baseline's name; configure it under `b2t`")
-            taken = set(method) & {"classifier", "label_map", "right"} if isinstance(method, dict) else set()
-            if taken:
-                raise ValueError(f"{name}: {', '.join(sorted(taken))} is set for the whole evaluation; omit it here")
+            not_allowed = set(method) & {"classifier", "label_map", "right"} if isinstance(method, dict) else set()
+            if not_allowed:
+                raise ValueError(
+                    f"{name}: {', '.join(sorted(not_allowed))} is set for the whole evaluation; omit it here"
+                )
             if isinstance(method, dict) and str(method.get("metric")).startswith(OWN_METRIC):
                 raise ValueError(
                     f"{name}: metric: {method['metric']} is a function, which no evaluation passes on; run this audit "
@@ -263,10 +265,10 @@ def located_audit(fields: dict[str, Any], base: Path) -> dict[str, Any]:
 
 
 def _located(fields: dict[str, Any], section: type[BaseModel], base: Path) -> dict[str, Any]:
-    known = names_by_field(section)
+    names_of_fields = names_by_field(section)
     result = dict(fields)
     for name, value in fields.items():
-        names = known.get(name, Names.NOTHING)
+        names = names_of_fields.get(name, Names.NOTHING)
         if isinstance(value, str) and names is not None and names is not Names.NOTHING:
             result[name] = located_text(names, value, base)
         elif isinstance(value, dict) and names is None:

@@ -86,7 +86,7 @@ def evaluate(
 
 def _check_specs(config: EvaluateConfig) -> None:
     check_spec("sentence_encoder", "sentence_encoder", config.sentence_encoder)
-    catalog.describe("sentence_encoder", config.sentence_encoder)  # it is needed last, and raises where it is missing
+    catalog.describe("sentence_encoder", config.sentence_encoder)  # needed last, and raises now if it is missing
     for name, spec in config.specs.items():
         check_spec(f"classifier.{name}", "classifier", spec)
     if config.b2t is not None:
@@ -105,10 +105,10 @@ def _notes(table: TruthTable) -> list[str]:
 
 
 def _models(config: EvaluateConfig, truth: GroundTruth) -> dict[str, Any]:
-    held = truth.run.manifest.get("models", {})
+    recorded = truth.run.manifest.get("models", {})
     return {
         "classifier": [
-            {"revision": None, **held.get(f"{CLASSIFIER}{name}", {}), "spec": spec}
+            {"revision": None, **recorded.get(f"{CLASSIFIER}{name}", {}), "spec": spec}
             for name, spec in config.specs.items()
         ],
         "sentence_encoder": {
@@ -123,28 +123,30 @@ def _evaluated(
     truth: GroundTruth,
     methods: Sequence[Method],
     run: EvaluateRun,
-    how: tuple[Session, Steps],
+    session_and_steps: tuple[Session, Steps],
 ) -> list[str]:
     """Writes every table; returns notes on the thresholds."""
-    (session, steps), looked = how, run.location("looked")
+    (session, steps), location = session_and_steps, run.location("looked")
     keywords = recall = None
     with session.backend(lambda: truth.labels.num_rows) as models:
-        looking = GroundTruthReadings(truth, models, looked, steps)
+        looking = GroundTruthReadings(truth, models, location, steps)
         if config.b2t is not None:
             keywords = keyword_baseline(config.b2t, looking, config.alpha)
         if config.retrieval is not None:
             recall = _recall(config.retrieval, looking)
-        vqa, shown = ask(config, truth, methods, keywords, (models, looked, steps)).tables()
-    of_vqa = {"vqa": vqa, "shown": shown} | ({} if recall is None else {"recall": recall})
+        vqa, shown_by_images = ask(config, truth, methods, keywords, (models, location, steps)).tables()
+    of_vqa = {"vqa": vqa, "shown": shown_by_images} | ({} if recall is None else {"recall": recall})
     biases = truth.biases(config.tau, config.alpha)
-    detected = {one.name: one.biases for one in methods} | ({} if keywords is None else {B2T: keywords})
+    detected = {audited_method.name: audited_method.biases for audited_method in methods} | (
+        {} if keywords is None else {B2T: keywords}
+    )
     with steps.step("match"):
         pairs, vectors = _compared(config, biases, detected)
         cosines = name_similarities(biases, vectors)
         thresholds = {CALIBRATED: match_threshold(cosines, config.differ), SET: config.threshold}
     with steps.step("count"):
-        audited = pa.concat_tables([biases.slice(0, 0), *(one.biases for one in methods)])
-        counted = {
+        audited = pa.concat_tables([biases.slice(0, 0), *(audited_method.biases for audited_method in methods)])
+        result_tables = {
             "truth": biases,
             "detected": pa.concat_tables(detected.values()),
             "matches": _matches(pairs, vectors, thresholds),
@@ -153,15 +155,15 @@ def _evaluated(
             **_outcomes(pairs, Levels(thresholds, config.many, config.alpha, config.seed)),
             **of_vqa,
         }
-        for name, table in counted.items():
+        for name, table in result_tables.items():
             run.write(name, table)
         run.update({"thresholds": {kind: None if np.isnan(value) else value for kind, value in thresholds.items()}})
-    return threshold_notes(counted["matches"], len(cosines), thresholds[SET], thresholds[CALIBRATED])
+    return threshold_notes(result_tables["matches"], len(cosines), thresholds[SET], thresholds[CALIBRATED])
 
 
 def _matches(pairs: Sequence[MethodMatch], vectors: dict[str, Any], thresholds: dict[str, float]) -> pa.Table:
     least = float(np.nanmin(list(thresholds.values())))
-    return pa.concat_tables([matches(one, vectors, least) for one in pairs])
+    return pa.concat_tables([matches(method_match, vectors, least) for method_match in pairs])
 
 
 def _outcomes(pairs: Sequence[MethodMatch], levels: Levels) -> dict[str, pa.Table]:
@@ -173,10 +175,10 @@ def _outcomes(pairs: Sequence[MethodMatch], levels: Levels) -> dict[str, pa.Tabl
     }
 
 
-def _proposed(one: Method) -> tuple[str | None, pa.Table, int, int, pa.Table]:
-    run = one.run
+def _proposed(audited_method: Method) -> tuple[str | None, pa.Table, int, int, pa.Table]:
+    run = audited_method.run
     rejected = run.rejected.num_rows if run.has("rejected") else 0
-    return one.language_model, run.proposals, rejected, run.captions.num_rows, one.biases
+    return audited_method.language_model, run.proposals, rejected, run.captions.num_rows, audited_method.biases
 
 
 def _compared(
@@ -196,6 +198,8 @@ def _recall(config: Retrieval, looking: GroundTruthReadings) -> pa.Table:
     templates = (config.class_caption, config.value_caption, config.both_caption)
     queries = list(wanted(truth.labels, truth.visible(), truth.classes, truth.said(), templates))
     encoder = looking.models.text_encoder(config.encoder)
-    said = [query.caption for query in queries]
-    texts = np.concatenate([encoder.encode_texts(said[start : start + 256]) for start in range(0, len(said), 256)])
+    captions = [query.caption for query in queries]
+    texts = np.concatenate(
+        [encoder.encode_texts(captions[start : start + 256]) for start in range(0, len(captions), 256)]
+    )
     return recall_table(queries, texts, vectors, config.shares)

@@ -65,16 +65,16 @@ def method(name: str, config: EvaluateConfig, truth: GroundTruth, out: str, sess
         )
     _check_run(name, config, truth, run)
     scores = _of_classes(run.scores, truth.classes)
-    known = pc.is_in(scores["classifier"], pa.array(list(config.specs)))
-    return Method(name, run, audit_biases(name, scores.filter(known)))
+    is_of_config = pc.is_in(scores["classifier"], pa.array(list(config.specs)))
+    return Method(name, run, audit_biases(name, scores.filter(is_of_config)))
 
 
 def _of_classes(scores: pa.Table, classes: Sequence[str]) -> pa.Table:
     """Returns the scores of these classes, with the names used here: an audit may have written Bus for bus."""
     names = {normalise(name): name for name in classes}
-    said = pa.array([names.get(normalise(name)) for name in scores["target_class"].to_pylist()], pa.string())
+    class_names = pa.array([names.get(normalise(name)) for name in scores["target_class"].to_pylist()], pa.string())
     column = scores.schema.get_field_index("target_class")
-    return scores.set_column(column, "target_class", said).filter(said.is_valid())
+    return scores.set_column(column, "target_class", class_names).filter(class_names.is_valid())
 
 
 def folder_name(name: str) -> str:
@@ -106,15 +106,17 @@ def _label_map(truth: GroundTruth) -> Any:
 def _check_run(name: str, config: EvaluateConfig, truth: GroundTruth, run: C2BRun) -> None:
     """Raises ConfigError where a run has other classifiers, whatever they are called, or fewer classes: what it could
     not detect would count as missed."""
-    there = set(run.scores["classifier"].to_pylist())
-    models = [one.manifest.get("models", {}) for one in (truth.run, run)]
+    classifiers_of_run = set(run.scores["classifier"].to_pylist())
+    models = [audit_run.manifest.get("models", {}) for audit_run in (truth.run, run)]
     for classifier in config.specs:
-        if classifier not in there:
+        if classifier not in classifiers_of_run:
             raise ConfigError(
                 f"methods.{name}",
-                f"{run.path} has no scores of {classifier}; it has those of {', '.join(sorted(there))}",
+                f"{run.path} has no scores of {classifier}; it has those of {', '.join(sorted(classifiers_of_run))}",
             )
-        of_truth, of_run = (of.get(f"{CLASSIFIER}{classifier}", {}).get("revision") for of in models)
+        of_truth, of_run = (
+            models_of_run.get(f"{CLASSIFIER}{classifier}", {}).get("revision") for models_of_run in models
+        )
         if of_truth != of_run:
             raise ConfigError(
                 f"methods.{name}",

@@ -44,8 +44,8 @@ class EvaluateRun(Run):
     @property
     def thresholds(self) -> dict[str, float]:
         """By kind, the least cosine of names that match; NaN if there is none."""
-        held = self.manifest.get("thresholds") or {}
-        return {kind: float("nan") if value is None else float(value) for kind, value in held.items()}
+        recorded = self.manifest.get("thresholds") or {}
+        return {kind: float("nan") if value is None else float(value) for kind, value in recorded.items()}
 
     @property
     def classes(self) -> tuple[str, ...]:

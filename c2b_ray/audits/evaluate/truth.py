@@ -101,7 +101,7 @@ class GroundTruth:
         rows = [np.flatnonzero(targets == name) for name in self.classes]
         if most is not None:
             random = np.random.default_rng(seed)
-            rows = [np.sort(random.permutation(some)[:most]) for some in rows]
+            rows = [np.sort(random.permutation(rows_of_class)[:most]) for rows_of_class in rows]
         return np.concatenate([np.zeros(0, np.int64), *rows])
 
 
@@ -135,12 +135,17 @@ def truth_table(config: EvaluateConfig, out: str) -> TruthTable:
 def _check_imagenet(config: EvaluateConfig) -> None:
     """Raises ConfigError for a classifier whose labels cannot be in ImageNet's order, in which classes are counted."""
     for name, spec in config.specs.items():
-        known = catalog.describe("classifier", spec)
-        if known is not None and known.labels and not are_numbers(known.labels) and len(known.labels) != IMAGENET:
+        description = catalog.describe("classifier", spec)
+        if (
+            description is not None
+            and description.labels
+            and not are_numbers(description.labels)
+            and len(description.labels) != IMAGENET
+        ):
             raise ConfigError(
                 f"classifier.{name}",
-                f"{spec} has {len(known.labels)} labels, and ImageNet-X counts {IMAGENET:,} classes: give `label_map`, "
-                "or for a table of predictions ?labels=PATH with all labels in ImageNet's order",
+                f"{spec} has {len(description.labels)} labels, and ImageNet-X counts {IMAGENET:,} classes: give "
+                "`label_map`, or for a table of predictions ?labels=PATH with all labels in ImageNet's order",
             )
 
 
@@ -213,10 +218,10 @@ def ground_truth(config: EvaluateConfig, table: TruthTable, out: str, session: S
             location=table.location,
         )
     right = _right(run, labels, read.revision, list(config.specs))
-    decoys = frozenset(one.name for one in planted(config.truth.world))
+    decoys = frozenset(decoy.name for decoy in planted(config.truth.world))
     pictures = _pictures(run, labels.num_rows, read.revision)
-    seen = (truth_cells, right, table.names, pictures, decoys, _notes(read.labels, pictures))
-    return GroundTruth(labels, read.revision, run, tuple(classes), *seen)
+    answers = (truth_cells, right, table.names, pictures, decoys, _notes(read.labels, pictures))
+    return GroundTruth(labels, read.revision, run, tuple(classes), *answers)
 
 
 def _pictures(run: C2BRun, rows: int, revision: str) -> Ints:
@@ -226,19 +231,19 @@ def _pictures(run: C2BRun, rows: int, revision: str) -> Ints:
 def _notes(labels: pa.Table, pictures: Ints) -> tuple[str, ...]:
     notes = [f"The column {name} is no attribute: {why}." for name, why in left_out(labels).items()]
     if copies := len(pictures) - len(np.unique(pictures)):
-        whole = f"{copies:,} of {len(pictures):,} images are copies of others"
-        notes.append(f"{whole}: biases of the ground truth count each picture once.")
+        sentence = f"{copies:,} of {len(pictures):,} images are copies of others"
+        notes.append(f"{sentence}: biases of the ground truth count each picture once.")
     return tuple(notes)
 
 
 def _classes(config: EvaluateConfig, labels: pa.Table, location: str) -> list[str]:
-    there = spellings(labels[TARGET])
+    spelling_of = spellings(labels[TARGET])
     if config.classes is None:
-        return sorted(there.values())
+        return sorted(spelling_of.values())
     for name in config.classes:
-        if normalise(name) not in there:
-            raise ConfigError("classes", f"{location} has no images of {name!r}; {nearest(name, there.values())}")
-    return [there[normalise(name)] for name in config.classes]
+        if normalise(name) not in spelling_of:
+            raise ConfigError("classes", f"{location} has no images of {name!r}; {nearest(name, spelling_of.values())}")
+    return [spelling_of[normalise(name)] for name in config.classes]
 
 
 def _right(run: C2BRun, labels: pa.Table, revision: str, classifiers: Sequence[str]) -> dict[str, TruthAnswers]:
@@ -251,8 +256,8 @@ def _right(run: C2BRun, labels: pa.Table, revision: str, classifiers: Sequence[s
         row = row_of.get(answer["image_id"])
         if row is None or answer["error"] is not None or answer["classifier"] not in result:
             continue
-        ok, held = result[answer["classifier"]]
-        held[row] = True
+        ok, is_answered = result[answer["classifier"]]
+        is_answered[row] = True
         answered = answer["answered"] if answer["answered"] is not None else [answer["predicted_class"]]
         ok[row] = targets[row] in answered
     return result

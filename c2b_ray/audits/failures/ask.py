@@ -87,15 +87,15 @@ def ask(
     if before.num_rows and (target is None or target in before["target"].to_pylist()):
         return QuestionRows(_ended(done), caption.text, before, is_new=False)
     session, steps = Session(HERE if in_memory else via, None, listener), Steps(listener)
-    with open_failures_run(done.path, done.record.run_id, done.record.config) as opened:
-        number = _questions(opened) + 1  # counted by its only writer: no two questions are tested at one share
+    with open_failures_run(done.path, done.record.run_id, done.record.config) as open_run:
+        number = _questions(open_run) + 1  # counted under the run's lock: each question has a share of alpha of its own
         with session.backend(lambda: draws) as models:
-            work = start(config, opened, models, steps, seed_of("ask", config.seed, number))
+            work = start(config, open_run, models, steps, seed_of("ask", config.seed, number))
             _check_target(work, caption.label, target)
             any_failure = [] if before.num_rows else [None]  # tested once, by the first question
             new = _answer(work, caption, [*any_failure, *([target] if target else [])], draws, number)
-        _keep(opened, caption, new, number)
-    return QuestionRows(opened, caption.text, new)
+        _keep(open_run, caption, new, number)
+    return QuestionRows(open_run, caption.text, new)
 
 
 def _questions(run: FailuresRun) -> int:
@@ -124,12 +124,17 @@ def _answer(
     names = [decider.classifier for decider in work.drawing.deciders]
     look = max(int(draws * LOOK), 1)
     base = work.baselines[caption.label]
-    work.drawing.draw([WantedDraws(one, DISCOVERY, SEARCH, look) for one in (caption, base)], work.steps, "look")
+    work.drawing.draw(
+        [WantedDraws(caption_drawn, DISCOVERY, SEARCH, look) for caption_drawn in (caption, base)], work.steps, "look"
+    )
     hypotheses = []
     for name in names:
         counts = work.drawing.counts(caption, name, DISCOVERY, SEARCH)
-        more = [one for one, _ in counts.taken_for.most_common(1)] if list(targets) == [None] else []
-        hypotheses += [Hypothesis(Kind(name, caption.label, one), caption) for one in (*targets, *more)]
+        most_frequent = [label for label, _ in counts.taken_for.most_common(1)] if list(targets) == [None] else []
+        hypotheses += [
+            Hypothesis(Kind(name, caption.label, tested_target), caption)
+            for tested_target in (*targets, *most_frequent)
+        ]
     confirmation = Confirmation(work, hypotheses, share=1 / (number * (number + 1)))
     confirmation.test(int((draws - 2 * look) * TEST_SHARE))
     confirmation.measure(draws - sum(work.drawing.spent.values()))
@@ -152,8 +157,8 @@ def _end(run: FailuresRun) -> None:
 def _ended(run: FailuresRun) -> FailuresRun:
     """Returns the run, marked as finished where a question that was interrupted left it otherwise."""
     if run.record.status != "finished":
-        with suppress(BusyRunError), open_failures_run(run.path, run.record.run_id, run.record.config) as opened:
-            _end(opened)
+        with suppress(BusyRunError), open_failures_run(run.path, run.record.run_id, run.record.config) as open_run:
+            _end(open_run)
     return run
 
 
@@ -166,8 +171,10 @@ def _of_caption(rows: pa.Table, caption: Candidate) -> pa.Table:
 
 def check_question(run: FailuresRun, question: QuestionConfig) -> None:
     """Raises ConfigError for a question that the run cannot answer. It loads no model."""
-    about = written(question.sentence, FailuresConfig.model_validate(run.config).labels, "person", Argument.SENTENCE)
-    if question.target == about.label:
+    candidate = written(
+        question.sentence, FailuresConfig.model_validate(run.config).labels, "person", Argument.SENTENCE
+    )
+    if question.target == candidate.label:
         raise ConfigError(Argument.TARGET, f"{question.target!r} is the sentence's own label; name a wrong one")
 
 

@@ -64,8 +64,8 @@ def measure_trust(work: FailuresState) -> dict[str, str]:
     answers = _seen(work, labels)
     inspections = [inspection(label, work.config.labels) for label in labels]
     hierarchy = None if ancestry is None else Hierarchy(ancestry)
-    each = [[[answer] for answer in answers[label]] for label in labels]
-    rows = reliability(work.drawing.source, inspections, each, hierarchy)
+    answers_of_label = [[[answer] for answer in answers[label]] for label in labels]
+    rows = reliability(work.drawing.source, inspections, answers_of_label, hierarchy)
     work.run.write("reliability", pa.concat_tables([rows, *(_said(work, label) for label in labels)]))
     return unreliable_labels(rows)
 
@@ -77,10 +77,12 @@ def _seen(work: FailuresState, labels: list[str]) -> dict[str, list[Answer]]:
     revision = described.revision
     work.run.update({"models": {"verifier": model_row(spec, described)}})
     warn_of_assumptions(work.steps, spec, described)
-    images = [(label, one["image"]) for label in labels for one in work.drawing.sample(work.baselines[label])]
+    images = [
+        (label, sample_row["image"]) for label in labels for sample_row in work.drawing.sample(work.baselines[label])
+    ]
     ids = [content_id("inspect", revision, label, work.config.labels, data) for label, data in images]
-    known = _known(work, ids)
-    missing = {one: image for one, image in zip(ids, images, strict=True) if one not in known}
+    stored = _known(work, ids)
+    missing = {answer_id: image for answer_id, image in zip(ids, images, strict=True) if answer_id not in stored}
     if missing:
         work.run.begin_writing()
         rows = pa.table(
@@ -94,16 +96,16 @@ def _seen(work: FailuresState, labels: list[str]) -> dict[str, list[Answer]]:
         factory = partial(of_revision, work.models.captioner(spec), revision, spec)
         with work.steps.step("verify the generator") as on_progress:
             inspect_all(work.models.runner, rows, factory, work.run.location("descriptions"), on_progress)
-        known = _known(work, ids)
+        stored = _known(work, ids)
     answers: dict[str, list[Answer]] = {label: [] for label in labels}
-    for one, (label, _) in zip(ids, images, strict=True):
-        answers[label].append(answer_of(*known[one]))
+    for answer_id, (label, _) in zip(ids, images, strict=True):
+        answers[label].append(answer_of(*stored[answer_id]))
     return answers
 
 
 def _known(work: FailuresState, ids: list[str]) -> dict[str, tuple[str | None, str | None]]:
-    wanted, rows = set(ids), work.run.read("descriptions").to_pylist()
-    return {row["description_id"]: (row["text"], row["error"]) for row in rows if row["description_id"] in wanted}
+    wanted_ids, rows = set(ids), work.run.read("descriptions").to_pylist()
+    return {row["description_id"]: (row["text"], row["error"]) for row in rows if row["description_id"] in wanted_ids}
 
 
 def _said(work: FailuresState, label: str) -> pa.Table:
@@ -111,14 +113,22 @@ def _said(work: FailuresState, label: str) -> pa.Table:
     if work.describing is None:
         return RELIABILITY.empty_table()
     sample = work.drawing.sample(work.baselines[label])
-    said = [one for one in work.describing.sentences([(label, image["image"]) for image in sample]) if one]
-    counts = Counter(sentence for one in said for sentence in set(one))
+    descriptions = [
+        sentences for sentences in work.describing.sentences([(label, image["image"]) for image in sample]) if sentences
+    ]
+    counts = Counter(sentence for sentences in descriptions for sentence in set(sentences))
     rows = []
-    for sentence, shown in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]:
-        low, high = wilson_interval(shown, len(said))
-        about = {"generator": work.drawing.source, "label": label, "attribute": "description", "value": sentence}
-        numbers = {"images": len(said), "shown": shown, "rate": shown / len(said), "rate_low": low, "rate_high": high}
-        rows.append(about | numbers)
+    for sentence, times in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]:
+        low, high = wilson_interval(times, len(descriptions))
+        fields = {"generator": work.drawing.source, "label": label, "attribute": "description", "value": sentence}
+        numbers = {
+            "images": len(descriptions),
+            "shown": times,
+            "rate": times / len(descriptions),
+            "rate_low": low,
+            "rate_high": high,
+        }
+        rows.append(fields | numbers)
     return pa.Table.from_pylist(rows, RELIABILITY)
 
 
@@ -153,16 +163,23 @@ def _of_label(
     work: FailuresState, confirmation: Confirmation, classifier: str, label: str, tested: Confirming
 ) -> CaptionReach:
     base, any_failure = work.baselines[label], Kind(classifier, label, None)
-    proposed = [one for one in work.candidates.values() if one.label == label and one.origin != "baseline"]
-    screened = [one for one in proposed if work.drawing.counts(one, classifier, DISCOVERY, SEARCH).draws]
+    proposed = [
+        candidate
+        for candidate in work.candidates.values()
+        if candidate.label == label and candidate.origin != "baseline"
+    ]
+    screened = [
+        candidate for candidate in proposed if work.drawing.counts(candidate, classifier, DISCOVERY, SEARCH).draws
+    ]
     confirmed = {
-        one.caption.caption_id
-        for one in confirmation.hypotheses
-        if one.kind.classifier == classifier and work.drawing.counts(one.caption, classifier, CONFIRMATION, TEST).draws
+        candidate.caption.caption_id
+        for candidate in confirmation.hypotheses
+        if candidate.kind.classifier == classifier
+        and work.drawing.counts(candidate.caption, classifier, CONFIRMATION, TEST).draws
     }
     images, usual = work.drawing.counts(base, classifier, DISCOVERY, SEARCH).draws, baseline_rate(work, any_failure)
-    said = [] if work.describing is None else described(work, any_failure, base)
-    pairs = _pairs(said)
+    descriptions = [] if work.describing is None else described(work, any_failure, base)
+    pairs = _pairs(descriptions)
     most = max(images // 2, 1)
     screening = Screening(most, FIRST, GROWTH, GOAL, FEWEST, SURPRISE)
     return CaptionReach(
@@ -172,21 +189,21 @@ def _of_label(
         usual=usual,
         proposed=_by_size(proposed),
         screened=_by_size(screened),
-        tested=_by_size(one for one in proposed if one.caption_id in confirmed),
+        tested=_by_size(candidate for candidate in proposed if candidate.caption_id in confirmed),
         pairs=len(pairs),
-        pairs_not_tried=len(pairs - _pairs(one.sentences for one in screened)),
+        pairs_not_tried=len(pairs - _pairs(candidate.sentences for candidate in screened)),
         least=least_caption_rate(usual, screening, tested),
     )
 
 
 def _by_size(captions: Iterable[Candidate]) -> list[int]:
-    counts = Counter(min(max(len(one.sentences), 1), SIZES) for one in captions)
+    counts = Counter(min(max(len(caption.sentences), 1), SIZES) for caption in captions)
     return [counts[size] for size in range(1, SIZES + 1)]
 
 
-def _pairs(several: Iterable[Iterable[str]]) -> set[tuple[str, str]]:
+def _pairs(descriptions: Iterable[Iterable[str]]) -> set[tuple[str, str]]:
     """Returns every two sentences that stand together."""
-    return {(a, b) for sentences in several for a, b in combinations(sorted(set(sentences)), 2)}
+    return {(a, b) for sentences in descriptions for a, b in combinations(sorted(set(sentences)), 2)}
 
 
 # Wiles et al. (2022): which captions make an image classifier fail, and how often.
@@ -251,19 +268,19 @@ def walk(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps
     work.doubts.update(measure_trust(work))
     write_candidates(work)
     confirmation = Confirmation(work, hypotheses)
-    left = draws - sum(work.drawing.spent.values())
-    confirmation.test(int(left * TEST_SHARE))
+    remaining = draws - sum(work.drawing.spent.values())
+    confirmation.test(int(remaining * TEST_SHARE))
     confirmation.test(int(confirmation.spare(draws - sum(work.drawing.spent.values())) * TEST_SHARE))
     confirmation.measure(draws - sum(work.drawing.spent.values()))
     generalise(work, confirmation.findings)
     write_hypotheses(run, pa.concat_tables([confirmation.table(), discovered(work, hypotheses)]))
     spent = {f"{stage} {part}": count for (stage, part), count in sorted(work.drawing.spent.items())}
-    dropped = {} if work.describing is None else work.describing.dropped
+    dropped_sentences = {} if work.describing is None else work.describing.dropped
     placements = models.runner.placements
     run.update(
         {
             "spent": spent,
-            "dropped_sentences": dropped,
+            "dropped_sentences": dropped_sentences,
             "caption_search": reach_of(work, confirmation).model_dump(),
             **({"placement": placements, "stages": models.runner.stages} if placements else {}),
         }

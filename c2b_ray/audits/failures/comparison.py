@@ -32,8 +32,8 @@ def findings(run: FailuresRun, classifier: str | None = None) -> list[gates.Gate
     doubt."""
     rows = measured(run)
     if classifier is not None:
-        chosen = one_of(classifiers_of(run), classifier, Argument.CLASSIFIER, run.path)
-        rows = [row for row in rows if row["classifier"] == chosen]
+        chosen_classifier = one_of(classifiers_of(run), classifier, Argument.CLASSIFIER, run.path)
+        rows = [row for row in rows if row["classifier"] == chosen_classifier]
     return [*map(_cell, rows), *_numbers(rows)]
 
 
@@ -54,9 +54,9 @@ def _cell(row: Mapping[str, Any]) -> gates.GateCell:
 def _numbers(rows: Sequence[Mapping[str, Any]]) -> Iterator[gates.GateCell]:
     """Counts the findings of each classifier. A caption counts once, whatever the wrong labels are."""
     for classifier in dict.fromkeys(row["classifier"] for row in rows):
-        mine = [row for row in rows if row["classifier"] == classifier]
-        of = {(row["label"], row["caption"]) for row in mine if row["verdict"] == FAILURE}
-        values = {"findings": len(of), "n": sum(row["draws"] for row in mine)}
+        own_rows = [row for row in rows if row["classifier"] == classifier]
+        confirmed = {(row["label"], row["caption"]) for row in own_rows if row["verdict"] == FAILURE}
+        values = {"findings": len(confirmed), "n": sum(row["draws"] for row in own_rows)}
         yield gates.GateCell(classifier, ALL, values)
 
 

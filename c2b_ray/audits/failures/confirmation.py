@@ -53,28 +53,30 @@ class Confirmation:
         """`share`: the share of the run's alpha that these hypotheses have to themselves."""
         self._work, self._share = work, share
         self.hypotheses = list(dict.fromkeys(hypotheses))
-        self.captions = list(dict.fromkeys(one.caption for one in self.hypotheses))
-        self.labels = list(dict.fromkeys(one.kind.label for one in self.hypotheses))
-        caption = [self.captions.index(one.caption) for one in self.hypotheses]
-        label = [self.labels.index(one.kind.label) for one in self.hypotheses]
-        expected = [rate(work, one) / baseline_rate(work, one.kind) or math.nan for one in self.hypotheses]
+        self.captions = list(dict.fromkeys(hypothesis.caption for hypothesis in self.hypotheses))
+        self.labels = list(dict.fromkeys(hypothesis.kind.label for hypothesis in self.hypotheses))
+        caption = [self.captions.index(hypothesis.caption) for hypothesis in self.hypotheses]
+        label = [self.labels.index(hypothesis.kind.label) for hypothesis in self.hypotheses]
+        expected = [
+            rate(work, hypothesis) / baseline_rate(work, hypothesis.kind) or math.nan for hypothesis in self.hypotheses
+        ]
         terms = RaceTerms(alpha=work.config.alpha * share, worth=work.config.smallest_ratio)
         self.race = Race.start(caption, label, terms, expected)
 
     def test(self, draws: int) -> None:
         """Draws captions and their baselines until every hypothesis is decided or the draws end."""
-        left = draws
+        remaining = draws
         while self.hypotheses:
-            plan = next_draws(self.race, left)
+            plan = next_draws(self.race, remaining)
             if not plan.total:
                 return
-            before = self._counts(TEST)
-            left -= plan.total
+            counts_before = self._counts(TEST)
+            remaining -= plan.total
             self._draw(plan.captions.tolist(), plan.baselines.tolist(), TEST, "draw on fresh seeds, to confirm")
-            after = self._counts(TEST)
-            if np.array_equal(before[:, 1::2], after[:, 1::2]):  # no image of them could be used
+            counts_after = self._counts(TEST)
+            if np.array_equal(counts_before[:, 1::2], counts_after[:, 1::2]):  # no image of them could be used
                 return
-            self.race = self.race.after(*(after - before).T)
+            self.race = self.race.after(*(counts_after - counts_before).T)
 
     def measure(self, draws: int) -> None:
         """Draws each caption often enough to know its rate; the number is fixed before the first of these draws.
@@ -84,8 +86,8 @@ class Confirmation:
         if not self.hypotheses:
             return
         least = self._least(draws)
-        left = draws - least * self._arms
-        plan = measure_draws(self.race, left, left)
+        remaining = draws - least * self._arms
+        plan = measure_draws(self.race, remaining, remaining)
         captions, baselines = np.maximum(plan.captions, least), np.maximum(plan.baselines, least)
         self._draw(captions.tolist(), baselines.tolist(), MEASURE, "draw on fresh seeds, to measure rates")
 
@@ -107,22 +109,30 @@ class Confirmation:
     @property
     def findings(self) -> list[Hypothesis]:
         """The hypotheses that are failures."""
-        return [one for one, standing in zip(self.hypotheses, self.race.standing, strict=True) if standing == "failure"]
+        return [
+            hypothesis
+            for hypothesis, verdict in zip(self.hypotheses, self.race.standing, strict=True)
+            if verdict == "failure"
+        ]
 
     def table(self) -> pa.Table:
         """Returns the rows of `tables.HYPOTHESES` for the stage confirmation."""
-        standing, q_values = self.race.standing.tolist(), self.race.q_values.tolist()
+        verdicts, q_values = self.race.standing.tolist(), self.race.q_values.tolist()
         e_values = self.race.evidence.e_values.tolist()
         rows = []
-        for one, verdict, e, q in zip(self.hypotheses, standing, e_values, q_values, strict=True):
-            known = {"e_value": e, "p_value": min(1.0, 1 / e) if e > 0 else 1.0, "q_value": min(1.0, q / self._share)}
+        for hypothesis, verdict, e, q in zip(self.hypotheses, verdicts, e_values, q_values, strict=True):
+            evidence = {
+                "e_value": e,
+                "p_value": min(1.0, 1 / e) if e > 0 else 1.0,
+                "q_value": min(1.0, q / self._share),
+            }
             verdict = {"failure": "failure", "hopeless": "not_shown"}.get(verdict, "undetermined")
-            rows.append(row(self._work, one, CONFIRMATION, (MEASURE,)) | known | {"verdict": verdict})
+            rows.append(row(self._work, hypothesis, CONFIRMATION, (MEASURE,)) | evidence | {"verdict": verdict})
         return pa.Table.from_pylist(rows, HYPOTHESES)
 
-    def _draw(self, captions: list[int], baselines: list[int], part: str, doing: str) -> None:
+    def _draw(self, captions: list[int], baselines: list[int], part: str, step_name: str) -> None:
         work = self._work
-        wanted = [
+        wanted_draws = [
             WantedDraws(caption, CONFIRMATION, part, draws)
             for caption, draws in (
                 *zip([work.baselines[label] for label in self.labels], baselines, strict=True),
@@ -130,70 +140,76 @@ class Confirmation:
             )
             if draws
         ]
-        work.drawing.draw(wanted, work.steps, doing)
+        work.drawing.draw(wanted_draws, work.steps, step_name)
 
     def _counts(self, part: str) -> np.ndarray[Any, Any]:
         """For each hypothesis: failures and draws of its caption, failures and draws of its baseline."""
         rows = []
-        for one in self.hypotheses:
-            sides = (one.caption, self._work.baselines[one.kind.label])
-            counts = [self._work.drawing.counts(side, one.kind.classifier, CONFIRMATION, part) for side in sides]
-            rows.append([number for side in counts for number in (side.towards(one.kind.target), side.draws)])
+        for hypothesis in self.hypotheses:
+            sides = (hypothesis.caption, self._work.baselines[hypothesis.kind.label])
+            counts = [self._work.drawing.counts(side, hypothesis.kind.classifier, CONFIRMATION, part) for side in sides]
+            rows.append([number for side in counts for number in (side.towards(hypothesis.kind.target), side.draws)])
         return np.array(rows, np.int64).reshape(-1, 4)
 
 
-def row(work: FailuresState, one: Hypothesis, stage: str, parts: Sequence[str]) -> HypothesisRow:
+def row(work: FailuresState, hypothesis: Hypothesis, stage: str, parts: Sequence[str]) -> HypothesisRow:
     """Returns what these parts of a stage show of a hypothesis: counts, rates and intervals, but no evidence."""
-    mine, base = (
-        _sum_counts(work, one, caption, stage, parts) for caption in (one.caption, work.baselines[one.kind.label])
+    counts, baseline_counts = (
+        _sum_counts(work, hypothesis, caption, stage, parts)
+        for caption in (hypothesis.caption, work.baselines[hypothesis.kind.label])
     )
-    target, confidence = one.kind.target, 1 - work.config.alpha
-    failures, base_failures = mine.towards(target), base.towards(target)
-    ratios = rate_ratios(Trials.of([failures], [mine.draws]), Trials.of([base_failures], [base.draws]), confidence)
-    rate, rate_low, rate_high = (float(side[0]) for side in failure_rates([failures], [mine.draws], confidence))
+    target, confidence = hypothesis.kind.target, 1 - work.config.alpha
+    failures, base_failures = counts.towards(target), baseline_counts.towards(target)
+    ratios = rate_ratios(
+        Trials.of([failures], [counts.draws]), Trials.of([base_failures], [baseline_counts.draws]), confidence
+    )
+    rate, rate_low, rate_high = (float(side[0]) for side in failure_rates([failures], [counts.draws], confidence))
     ratio, ratio_low, ratio_high = (float(side[0]) for side in ratios)
     spent = sum(
-        work.drawing.counts(one.caption, one.kind.classifier, stage, part).draws for part in (SEARCH, TEST, MEASURE)
+        work.drawing.counts(hypothesis.caption, hypothesis.kind.classifier, stage, part).draws
+        for part in (SEARCH, TEST, MEASURE)
     )
     return {
-        "classifier": one.kind.classifier,
+        "classifier": hypothesis.kind.classifier,
         "generator": work.drawing.source,
         "rule": work.config.rule,
-        "label": one.kind.label,
+        "label": hypothesis.kind.label,
         "target": target,
-        "caption": one.caption.text,
-        "parent_caption": _text(work, one.caption.parent),
+        "caption": hypothesis.caption.text,
+        "parent_caption": _text(work, hypothesis.caption.parent),
         "stage": stage,
-        "draws": mine.draws,
+        "draws": counts.draws,
         "failures": failures,
-        "any_failures": mine.failures,
+        "any_failures": counts.failures,
         "rate": rate,
         "rate_low": rate_low,
         "rate_high": rate_high,
-        "baseline_rate": base_failures / base.draws if base.draws else math.nan,
+        "baseline_rate": base_failures / baseline_counts.draws if baseline_counts.draws else math.nan,
         "ratio": ratio,
         "ratio_low": ratio_low,
         "ratio_high": ratio_high,
         "verdict": "undetermined",
-        "caption_id": one.caption.caption_id,
-        "origin": one.caption.origin,
-        "baseline_draws": base.draws,
+        "caption_id": hypothesis.caption.caption_id,
+        "origin": hypothesis.caption.origin,
+        "baseline_draws": baseline_counts.draws,
         "baseline_failures": base_failures,
         "spent": spent,
-        "doubts": [work.doubts[one.kind.label]] if one.kind.label in work.doubts else [],
+        "doubts": [work.doubts[hypothesis.kind.label]] if hypothesis.kind.label in work.doubts else [],
     }
 
 
 def discovered(work: FailuresState, hypotheses: Sequence[Hypothesis]) -> pa.Table:
     """Returns rows of `tables.HYPOTHESES` for the stage discovery: counts of all that was drawn, without a verdict."""
-    once = dict.fromkeys(one for one in hypotheses if seen(work, one)[1])
-    return pa.Table.from_pylist([row(work, one, DISCOVERY, (SEARCH,)) for one in once], HYPOTHESES)
+    once = dict.fromkeys(hypothesis for hypothesis in hypotheses if seen(work, hypothesis)[1])
+    return pa.Table.from_pylist([row(work, hypothesis, DISCOVERY, (SEARCH,)) for hypothesis in once], HYPOTHESES)
 
 
-def _sum_counts(work: FailuresState, one: Hypothesis, caption: Candidate, stage: str, parts: Sequence[str]) -> Counts:
+def _sum_counts(
+    work: FailuresState, hypothesis: Hypothesis, caption: Candidate, stage: str, parts: Sequence[str]
+) -> Counts:
     total = Counts()
     for part in parts:
-        total.add(work.drawing.counts(caption, one.kind.classifier, stage, part))
+        total.add(work.drawing.counts(caption, hypothesis.kind.classifier, stage, part))
     return total
 
 
@@ -223,9 +239,9 @@ def transfer_rows(work: FailuresState) -> list[TransferRow]:
     result: list[TransferRow] = []
     for label, caption in work.baselines.items():
         of_label = answered.of_label(label)
-        for name, known in answers.known.items():
-            drawn = work.drawing.counts(caption, name, DISCOVERY, SEARCH)
-            failures = int(np.sum(answers.failed[name] & known & of_label))
+        for name, answered_mask in answers.known.items():
+            counts = work.drawing.counts(caption, name, DISCOVERY, SEARCH)
+            failures = int(np.sum(answers.failed[name] & answered_mask & of_label))
             result.append(
                 {
                     "caption_id": caption.caption_id,
@@ -233,11 +249,11 @@ def transfer_rows(work: FailuresState) -> list[TransferRow]:
                     "target": None,
                     "source": images.location,
                     "classifier": name,
-                    "draws": int(np.sum(known & of_label)),
+                    "draws": int(np.sum(answered_mask & of_label)),
                     "failures": failures,
                     "any_failures": failures,
-                    "baseline_draws": drawn.draws,
-                    "baseline_failures": drawn.failures,
+                    "baseline_draws": counts.draws,
+                    "baseline_failures": counts.failures,
                     "rates": [],
                     "baseline_rates": [],
                     "p_value": None,
@@ -257,11 +273,13 @@ def generalise(work: FailuresState, findings: Sequence[Hypothesis]) -> None:
     on the draws that measured the findings."""
     rows: list[TransferRow] = []
     if work.config.generalise is None:
-        rows += [row for one in findings for row in _rows(work, one, work.drawing, MEASURE, is_elsewhere=False)]
+        rows += [row for finding in findings for row in _rows(work, finding, work.drawing, MEASURE, is_elsewhere=False)]
     else:
-        captions = list(dict.fromkeys(c for one in findings for c in (work.baselines[one.kind.label], one.caption)))
+        captions = list(
+            dict.fromkeys(c for finding in findings for c in (work.baselines[finding.kind.label], finding.caption))
+        )
         for drawing in _elsewhere(work, captions) if captions else ():
-            rows += [row for one in findings for row in _rows(work, one, drawing, RUNS, is_elsewhere=True)]
+            rows += [row for finding in findings for row in _rows(work, finding, drawing, RUNS, is_elsewhere=True)]
     rows += transfer_rows(work)
     if rows or work.config.generalise is not None:
         work.run.write("transfers", pa.Table.from_pylist(rows, TRANSFERS))
@@ -279,8 +297,8 @@ def _elsewhere(work: FailuresState, captions: Sequence[Candidate]) -> Iterator[R
         sources.append(indexed(section.index, captions, section.runs * section.images, models))
     for source in sources:
         drawing = _drawing(work, source, source.load, seed, section.images)
-        wanted = [WantedDraws(one, CONFIRMATION, RUNS, section.runs * section.images) for one in captions]
-        drawing.draw(wanted, work.steps, f"generalise: {source.name}")
+        wanted_draws = [WantedDraws(caption, CONFIRMATION, RUNS, section.runs * section.images) for caption in captions]
+        drawing.draw(wanted_draws, work.steps, f"generalise: {source.name}")
         yield drawing
 
 
@@ -291,27 +309,31 @@ def _drawing(work: FailuresState, source: Source, load: Any, seed: int, size: in
 
 
 def _rows(
-    work: FailuresState, one: Hypothesis, drawing: RoundDrawing, part: str, is_elsewhere: bool
+    work: FailuresState, finding: Hypothesis, drawing: RoundDrawing, part: str, is_elsewhere: bool
 ) -> Iterator[TransferRow]:
     """Returns a row per classifier; the finding's own classifier only where the images are new to it."""
-    base = work.baselines[one.kind.label]
+    base = work.baselines[finding.kind.label]
     for decider in drawing.deciders:
-        name, target = decider.classifier, one.kind.target
-        if name == one.kind.classifier and not is_elsewhere:
+        name, target = decider.classifier, finding.kind.target
+        if name == finding.kind.classifier and not is_elsewhere:
             continue
-        mine, others = (drawing.counts(caption, name, CONFIRMATION, part) for caption in (one.caption, base))
-        x, y = (drawing.rates(caption, name, part, target) if is_elsewhere else [] for caption in (one.caption, base))
+        counts, baseline_counts = (
+            drawing.counts(caption, name, CONFIRMATION, part) for caption in (finding.caption, base)
+        )
+        x, y = (
+            drawing.rates(caption, name, part, target) if is_elsewhere else [] for caption in (finding.caption, base)
+        )
         yield {
-            "caption_id": one.caption.caption_id,
-            "label": one.kind.label,
+            "caption_id": finding.caption.caption_id,
+            "label": finding.kind.label,
             "target": target,
             "source": drawing.source,
             "classifier": name,
-            "draws": mine.draws,
-            "failures": mine.towards(target),
-            "any_failures": mine.failures,
-            "baseline_draws": others.draws,
-            "baseline_failures": others.towards(target),
+            "draws": counts.draws,
+            "failures": counts.towards(target),
+            "any_failures": counts.failures,
+            "baseline_draws": baseline_counts.draws,
+            "baseline_failures": baseline_counts.towards(target),
             "rates": x,
             "baseline_rates": y,
             "p_value": mann_whitney(x, y).p_value if x and y else None,

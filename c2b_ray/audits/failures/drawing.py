@@ -114,18 +114,18 @@ class RoundDrawing:
 
     def draw(self, wanted: Sequence[WantedDraws], steps: Steps, doing: str) -> None:
         """Draws and counts. An index gives as many draws as it has images."""
-        orders = [order for one in wanted for order in self._orders(one)]
+        orders = [order for drawing_order in wanted for order in self._orders(drawing_order)]
         if not orders:
             return
         table = pa.Table.from_pylist(orders, ORDERS)
         self._read_new()
         ids = pc.list_flatten(table["round_id"]).to_pylist()
         if missing := set(ids).difference(self.known):
-            mine = [bool(missing.intersection(order["round_id"])) for order in orders]
+            is_missing = [bool(missing.intersection(order["round_id"])) for order in orders]
             self._run.begin_writing()
             with steps.step(doing, images_per_row=1) as on_progress:
-                left = table.filter(pa.array(mine))
-                self.stage.run(left, self._in_images(on_progress, pc.sum(left["draws"]).as_py()))
+                remaining = table.filter(pa.array(is_missing))
+                self.stage.run(remaining, self._in_images(on_progress, pc.sum(remaining["draws"]).as_py()))
                 self._read_new()
                 steps.count(_outcomes([self.known[round_id] for round_id in missing]))
         for order in orders:
@@ -138,11 +138,13 @@ class RoundDrawing:
         before = sum(self.spent.values()) - images
 
         def tell(progress: Progress) -> None:
-            each = images / progress.total if progress.total else 0.0
-            rows, resumed, done = (round(count * each) for count in (progress.rows, progress.resumed, progress.done))
-            rate = progress.rows_per_second * each
-            whole = None if self._most is None else StageTotal(before + done, self._most)
-            on_progress(Progress(rows, progress.errors, resumed, images, rate, done - resumed, "images", whole))
+            images_per_row = images / progress.total if progress.total else 0.0
+            rows, resumed, done = (
+                round(count * images_per_row) for count in (progress.rows, progress.resumed, progress.done)
+            )
+            rate = progress.rows_per_second * images_per_row
+            total = None if self._most is None else StageTotal(before + done, self._most)
+            on_progress(Progress(rows, progress.errors, resumed, images, rate, done - resumed, "images", total))
 
         return tell
 
@@ -152,7 +154,7 @@ class RoundDrawing:
     def rates(self, caption: Candidate, classifier: str, part: str, target: str | None) -> list[float]:
         """Returns the failure rate of each round of a part, in order; rounds without images are left out."""
         rounds = sorted(self._rounds[caption.caption_id, part, classifier], key=lambda item: item[0])
-        return [one.towards(target) / one.draws for _, one in rounds if one.draws]
+        return [counts.towards(target) / counts.draws for _, counts in rounds if counts.draws]
 
     def examples(self, caption: Candidate, classifier: str) -> list[ExampleRow]:
         """Returns the failures of discovery whose images were kept (`tables.EXAMPLE`)."""
@@ -168,21 +170,31 @@ class RoundDrawing:
         rows = self._source.rows(caption, stage)
         return None if rows is None else len(rows) - self._next[caption.caption_id, stage]
 
-    def _orders(self, one: WantedDraws) -> list[OrderRow]:
-        key, left = (one.caption.caption_id, one.stage), self.left(one.caption, one.stage)
-        draws = one.draws if left is None else min(one.draws, left)
+    def _orders(self, wanted: WantedDraws) -> list[OrderRow]:
+        key, remaining = (wanted.caption.caption_id, wanted.stage), self.left(wanted.caption, wanted.stage)
+        draws = wanted.draws if remaining is None else min(wanted.draws, remaining)
         begin, end = self._next[key], self._next[key] + draws
         self._next[key] = end
-        self.spent[one.stage, one.part] += draws
+        self.spent[wanted.stage, wanted.part] += draws
         starts = range(begin, end, self._size)
-        return [self._order(one, first, min(self._size, end - first)) for first in starts]
+        return [self._order(wanted, first, min(self._size, end - first)) for first in starts]
 
-    def _order(self, one: WantedDraws, first: int, draws: int) -> OrderRow:
-        caption = one.caption
-        rows = self._source.rows(caption, one.stage)
-        mine = None if rows is None else list(rows[first : first + draws])
-        enough = self._enough(caption)
-        settings = (caption.caption_id, caption.text, one.stage, one.part, first, draws, one.examples, enough, mine)
+    def _order(self, wanted: WantedDraws, first: int, draws: int) -> OrderRow:
+        caption = wanted.caption
+        rows = self._source.rows(caption, wanted.stage)
+        own_rows = None if rows is None else list(rows[first : first + draws])
+        complete_kinds = self._enough(caption)
+        settings = (
+            caption.caption_id,
+            caption.text,
+            wanted.stage,
+            wanted.part,
+            first,
+            draws,
+            wanted.examples,
+            complete_kinds,
+            own_rows,
+        )
         order_id = content_id("order", self._source.name, self._source.revision, self.stage.seed, *settings)
         return {
             "round_id": [decider.round_id(order_id, caption.label) for decider in self.deciders],
@@ -190,14 +202,14 @@ class RoundDrawing:
             "caption_id": caption.caption_id,
             "label": caption.label,
             "text": caption.text,
-            "stage": one.stage,
-            "part": one.part,
+            "stage": wanted.stage,
+            "part": wanted.part,
             "generator": self._source.name,
             "first": first,
             "draws": draws,
-            "examples": one.examples,
-            "enough": enough,
-            "rows": mine,
+            "examples": wanted.examples,
+            "enough": complete_kinds,
+            "rows": own_rows,
         }
 
     def _enough(self, caption: Candidate) -> list[str]:
@@ -206,7 +218,7 @@ class RoundDrawing:
             for decider in self.deciders
             for example in self._examples[caption.caption_id, decider.classifier]
         )
-        return sorted(kind for kind, kept in kinds.items() if kept >= ENOUGH)
+        return sorted(kind for kind, count in kinds.items() if count >= ENOUGH)
 
     def _read_new(self) -> None:
         """Reads the rounds that the run holds and this process has not read."""
@@ -286,8 +298,8 @@ def indexed(path: str, captions: Sequence[Candidate], images: int, models: Backe
     ids = index.search(embeddings, images).ids
     nearest = {}
     for caption, row in zip(captions, ids.tolist(), strict=True):
-        there = [image for image in row if image >= 0]
-        nearest[caption.caption_id] = sorted(there, key=lambda image: content_id("order", caption.caption_id, image))
+        found = [image for image in row if image >= 0]
+        nearest[caption.caption_id] = sorted(found, key=lambda image: content_id("order", caption.caption_id, image))
     return IndexSource(path, index.revision, partial(_of_index, models.index(path)), nearest)
 
 

@@ -50,9 +50,9 @@ def check(config: FailuresConfig) -> None:
         written(text, config.labels, "file", "captions")
     ancestry = ancestry_of(config)
     for name, spec in config.specs.items():
-        known = catalog.describe("classifier", spec)
-        if known is not None:
-            decider(config, name, known, ancestry)
+        description = catalog.describe("classifier", spec)
+        if description is not None:
+            decider(config, name, description, ancestry)
     if config.generalise is not None and config.generalise.index is not None:
         catalog.describe("index", config.generalise.index)
     if config.labelled is not None:
@@ -70,9 +70,10 @@ def _check_budget(config: FailuresConfig) -> None:
     draws, discovery, labels = config.budget.draws, config.budget.discovery, len(config.labels)
     if config.images.generate is None or int(int(draws * discovery) * BASELINE_SHARE) >= LEAST_OF_A_LABEL * labels:
         return
-    needed = math.ceil(math.ceil(LEAST_OF_A_LABEL * labels / BASELINE_SHARE) / discovery)
+    draws_needed = math.ceil(math.ceil(LEAST_OF_A_LABEL * labels / BASELINE_SHARE) / discovery)
     raise ConfigError(
-        "budget.draws", f"{draws:,} images are too few for {labels:,} labels: give at least {needed:,}, or fewer labels"
+        "budget.draws",
+        f"{draws:,} images are too few for {labels:,} labels: give at least {draws_needed:,}, or fewer labels",
     )
 
 
@@ -90,13 +91,15 @@ def estimate(config: FileOrFields | FailuresConfig, via: str = AUTO) -> list[Cos
     least, most = images(config)
     costs = []
     if config.images.generate is not None:
-        reached = reach_sentence([one.model_dump() for one in least_rates(config) or []])
+        reached = reach_sentence([rate.model_dump() for rate in least_rates(config) or []])
         note = _joined(reached, ratio_sentence(config.smallest_ratio, _draws_of_ratio(config)))
         costs.append(Cost("images to draw", least, most, generations(config.images.generate.model), note))
     if config.generalise is not None:
-        each = config.generalise.runs * config.generalise.images
+        images_per_caption = config.generalise.runs * config.generalise.images
         sources = len(config.generalise.generators) + (config.generalise.index is not None)
-        costs.append(Cost("images of other sources", 0, each * sources * 2, note="for each finding, at most"))
+        costs.append(
+            Cost("images of other sources", 0, images_per_caption * sources * 2, note="for each finding, at most")
+        )
     beside = 0 if config.labelled is None else _rows_of_labels(config, LabelledTable(config.labelled, "labelled"))
     note = "fewer where images are copies of others" if config.labelled or config.images.labelled else ""
     if config.images.labelled is not None:
@@ -117,19 +120,23 @@ def images(config: FailuresConfig) -> tuple[int, int]:
 
 def _rows_of_labels(config: FailuresConfig, images: LabelledTable) -> int:
     """Returns how many images have one of the run's labels; others are not classified."""
-    wanted = {normalise(name) for name in config.labels}
+    label_forms = {normalise(name) for name in config.labels}
     counts = pc.value_counts(images.labels["target_class"].cast(pa.string()).drop_null()).to_pylist()
-    return sum(row["counts"] for row in counts if normalise(row["values"]) in wanted)
+    return sum(row["counts"] for row in counts if normalise(row["values"]) in label_forms)
 
 
 def expected(config: FailuresConfig, costs: Sequence[Cost] = ()) -> ExpectedCosts:
     """Returns what the manifest keeps of the estimate. It holds seconds only where the models were tried."""
     timed = [cost.seconds for cost in costs]
-    known = [one for one in timed if one is not None]
-    seconds = [sum(one[0] for one in known), sum(one[1] for one in known)] if timed and len(known) == len(timed) else []
+    measured = [range_of_cost for range_of_cost in timed if range_of_cost is not None]
+    seconds = (
+        [sum(range_of_cost[0] for range_of_cost in measured), sum(range_of_cost[1] for range_of_cost in measured)]
+        if timed and len(measured) == len(timed)
+        else []
+    )
     return ExpectedCosts(
         draws=list(images(config)),
-        seconds=[round(one, 1) for one in seconds] or None,
+        seconds=[round(limit, 1) for limit in seconds] or None,
         least_rates=least_rates(config),
         smallest_ratio=config.smallest_ratio,
         draws_of_ratio=_draws_of_ratio(config),

@@ -34,11 +34,11 @@ def run_images(run: FailuresRun, classifier: str | None = None) -> RunImages:
     """Returns the failures of the classifier, or of all (None). Raises RunError for a run without hypotheses."""
     if not run.has("hypotheses"):
         raise RunError(f"{run.path}: the run has no hypotheses yet; run its c2b failures to the end", run=run.path)
-    chosen = None if classifier is None else one_of(classifiers_of(run), classifier, Argument.CLASSIFIER, run.path)
+    only = None if classifier is None else one_of(classifiers_of(run), classifier, Argument.CLASSIFIER, run.path)
     facts = read_facts(run)
-    leads = [one.lead for one in facts.findings if chosen in (None, one.lead.classifier)]
-    place = place_of((run.record.config.get("images") or {}).get("labelled"))
-    found = [
+    leads = [finding.lead for finding in facts.findings if only in (None, finding.lead.classifier)]
+    image_locations = place_of((run.record.config.get("images") or {}).get("labelled"))
+    findings = [
         Finding(
             tag_of(one),
             "".join(span.text for span in sentence(one, facts.names[one.classifier], facts.wording)),
@@ -46,19 +46,19 @@ def run_images(run: FailuresRun, classifier: str | None = None) -> RunImages:
         )
         for one in leads
     ]
-    tables = partial(_tables, run, facts, leads, chosen, place)
+    tables = partial(_tables, run, facts, leads, only, image_locations)
     return RunImages(
         tables=tables,
-        findings=found,
-        title=f"Failures of {', '.join(facts.names[name] for name in facts.names if chosen in (None, name))}",
+        findings=findings,
+        title=f"Failures of {', '.join(facts.names[name] for name in facts.names if only in (None, name))}",
         about=about(run, SETTINGS),
         read=partial(_read, run, facts),
-        root=place.root,
+        root=image_locations.root,
     )
 
 
-def tag_of(one: Hypothesis) -> str:
-    return f"{one.label}/{target_of(one)}/{says(one)}"
+def tag_of(hypothesis: Hypothesis) -> str:
+    return f"{hypothesis.label}/{target_of(hypothesis)}/{says(hypothesis)}"
 
 
 @dataclass
@@ -78,22 +78,22 @@ def _tables(
     facts: Facts,
     leads: list[Hypothesis],
     classifier: str | None,
-    place: Place,
+    image_locations: Place,
     with_bytes: bool,
 ) -> Iterator[pa.Table]:
     """Yields a table per part of the rounds; an image of several captions or classifiers comes once."""
-    images = _images(run, facts, leads, classifier, place)
+    images = _images(run, facts, leads, classifier, image_locations)
     rows = [image.row for image in images.values() if image.row is not None]
-    places = dict(zip(rows, place.locations(rows), strict=True))
-    keys = None if place.opened is None else place.opened.keys
+    location_of_row = dict(zip(rows, image_locations.locations(rows), strict=True))
+    keys = None if image_locations.opened is None else image_locations.opened.keys
     for data in _kept(run, facts):
-        there = {key: images.pop(key) for key in data if key in images}
+        images_in_part = {key: images.pop(key) for key in data if key in images}
         yield pa.Table.from_pylist(
             [
                 {
                     "image_id": key,
                     "key": None if keys is None or image.row is None else keys[image.row].as_py(),
-                    "location": (location := None if image.row is None else places[image.row]),
+                    "location": (location := None if image.row is None else location_of_row[image.row]),
                     "bytes": data[key] if with_bytes and location is None else None,
                     "truth": image.truth,
                     "text": image.text,
@@ -101,34 +101,34 @@ def _tables(
                     "cells": list(image.cells),
                     "tags": list(image.tags),
                 }
-                for key, image in there.items()
+                for key, image in images_in_part.items()
             ],
             EXPORTED_IMAGES,
         )
 
 
 def _images(
-    run: FailuresRun, facts: Facts, leads: list[Hypothesis], classifier: str | None, place: Place
+    run: FailuresRun, facts: Facts, leads: list[Hypothesis], classifier: str | None, image_locations: Place
 ) -> dict[str, _Image]:
     captions = {row["caption_id"]: row for row in run.candidates.to_pylist()}
-    truths = None if place.opened is None else place.opened.labels[TARGET]
+    truths = None if image_locations.opened is None else image_locations.opened.labels[TARGET]
     images: dict[str, _Image] = {}
     for row, example in _examples(run):
         if classifier not in (None, row["classifier"]):
             continue
         caption = captions[row["caption_id"]]
-        at = example["seed"] if facts.labelled else None
-        label = truths[at].as_py() if truths is not None and at is not None else caption["label"]
+        row_number = example["seed"] if facts.labelled else None
+        label = truths[row_number].as_py() if truths is not None and row_number is not None else caption["label"]
         image = images.setdefault(
-            _key(facts, row, example), _Image(None if label == ANY_LABEL else label, caption["text"], at)
+            _key(facts, row, example), _Image(None if label == ANY_LABEL else label, caption["text"], row_number)
         )
         name = facts.names[row["classifier"]]
         answer = {"label": example["predicted"], "confidence": example["confidence"], "failed": True}
         image.predictions[name] = {"classifier": name, **answer}
         image.cells |= dict.fromkeys(caption["sentences"])
-        of = (row["caption_id"], row["classifier"])
-        hit = [one for one in leads if (one.caption_id, one.classifier) == of]
-        image.tags |= {tag_of(one): None for one in hit if one.target in (None, example["predicted"])}
+        caption_and_classifier = (row["caption_id"], row["classifier"])
+        hit = [lead for lead in leads if (lead.caption_id, lead.classifier) == caption_and_classifier]
+        image.tags |= {tag_of(lead): None for lead in hit if lead.target in (None, example["predicted"])}
     return images
 
 
@@ -137,7 +137,7 @@ def _examples(run: FailuresRun) -> Iterator[tuple[Mapping[str, Any], Mapping[str
     for table in run.each("rounds", ["caption_id", "part", "generator", "classifier", "examples"]):
         for row in table.to_pylist():
             if row["part"] != SAMPLE:  # whose images need not be failures
-                yield from ((row, one) for one in row["examples"] if one["image"] is not None)
+                yield from ((row, example) for example in row["examples"] if example["image"] is not None)
 
 
 def _kept(run: FailuresRun, facts: Facts) -> Iterator[Bytes]:
@@ -152,11 +152,11 @@ def _kept(run: FailuresRun, facts: Facts) -> Iterator[Bytes]:
 
 
 def _read(run: FailuresRun, facts: Facts, keys: list[str]) -> Bytes:
-    wanted = set(keys)
-    return {key: data for part in _kept(run, facts) for key, data in part.items() if key in wanted}
+    wanted_keys = set(keys)
+    return {key: data for part in _kept(run, facts) for key, data in part.items() if key in wanted_keys}
 
 
 def _key(facts: Facts, row: Mapping[str, Any], example: Mapping[str, Any]) -> str:
-    """Returns the image's id: a labelled image is one under every caption, a seed under each caption another."""
-    drawn = "" if facts.labelled else row["caption_id"]
-    return content_id("exported", row["generator"], drawn, example["seed"])
+    """Returns the image's id. A labelled image is one image under all captions, a seed another one under each."""
+    caption_part = "" if facts.labelled else row["caption_id"]
+    return content_id("exported", row["generator"], caption_part, example["seed"])

@@ -25,7 +25,7 @@ from c2b_ray.tables import content_id
 
 
 _IMAGES, _SENTENCES = pa.list_(pa.binary()), pa.list_(pa.list_(pa.string()))
-_AT_ONCE = 32  # groups whose images the driver holds twice
+_AT_ONCE = 32  # groups at once: the driver holds their images twice
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Combining:
         """Returns for each group the sentences of its clusters, largest cluster first; [] where no model scores
         captions."""
         ids = [self._id(group) for group in groups]
-        known = self._known()
-        missing = {one: group for one, group in zip(ids, groups, strict=True) if one not in known}
+        stored = self._known()
+        missing = {group_id: group for group_id, group in zip(ids, groups, strict=True) if group_id not in stored}
         for start in range(0, len(missing), _AT_ONCE):
             self._combine(dict(list(missing.items())[start : start + _AT_ONCE]))
-        known = self._known()
-        return [known[one] for one in ids]
+        stored = self._known()
+        return [stored[group_id] for group_id in ids]
 
     def _combine(self, groups: Mapping[str, FailureGroup]) -> None:
         self.run.begin_writing()
@@ -76,13 +76,19 @@ class Combining:
             combine_all(self.runner, rows, self.captioner, self.encoder, out, on_progress)
 
     def _id(self, group: FailureGroup) -> str:
-        parts = [group.prompt, [list(one) for one in group.said], *group.images, "reference", *group.reference]
+        parts = [
+            group.prompt,
+            [list(sentences) for sentences in group.said],
+            *group.images,
+            "reference",
+            *group.reference,
+        ]
         return content_id("combine", list(self.revisions), *parts)
 
     def _known(self) -> dict[str, list[Sentences]]:
         rows = self.run.read("combinations").to_pylist()
         return {
-            row["combination_id"]: [tuple(one["sentences"]) for one in row["clusters"] if one["sentences"]]
+            row["combination_id"]: [tuple(cluster["sentences"]) for cluster in row["clusters"] if cluster["sentences"]]
             for row in rows
         }
 
@@ -95,7 +101,7 @@ def describe_at_once(
         return
     images = [(kind.label, data) for kind, caption in hypotheses for data in _images(work, kind, caption)]
     for label in labels:
-        images += [(label, one["image"]) for one in work.drawing.sample(work.baselines[label])]
+        images += [(label, sample_row["image"]) for sample_row in work.drawing.sample(work.baselines[label])]
     work.describing.sentences(images)
 
 
@@ -115,7 +121,9 @@ def combined(work: FailuresState, kinds: Sequence[Kind]) -> list[list[Sentences]
     groups = []
     for kind in kinds:
         base = work.baselines[kind.label]
-        right = [one["image"] for one in work.drawing.sample(base) if one["predicted"] == kind.label]
+        right = [
+            sample_row["image"] for sample_row in work.drawing.sample(base) if sample_row["predicted"] == kind.label
+        ]
         groups.append(
             FailureGroup(base.text, _images(work, kind, base), described(work, kind, base), right[:MOST_REFERENCE])
         )
@@ -135,19 +143,23 @@ def _combining(work: FailuresState) -> Combining | None:
 
 def _images(work: FailuresState, kind: Kind, caption: Candidate) -> list[bytes]:
     examples = work.drawing.examples(caption, kind.classifier)
-    return [one["image"] for one in examples if kind.target is None or one["predicted"] == kind.target][:ENOUGH]
+    return [example["image"] for example in examples if kind.target is None or example["predicted"] == kind.target][
+        :ENOUGH
+    ]
 
 
-def _without(work: FailuresState, kind: Kind, said: Sequence[Sentences]) -> list[Sentences]:
+def _without(work: FailuresState, kind: Kind, descriptions: Sequence[Sentences]) -> list[Sentences]:
     """Leaves out sentences that name another label: "it looks like a bee" would ask the generator for bees."""
-    others = {*work.baselines, *([kind.target] if kind.target else [])} - {kind.label}
+    other_labels = {*work.baselines, *([kind.target] if kind.target else [])} - {kind.label}
     assert work.describing is not None
     result = []
-    for each in said:
-        leaks = {one for one in each if any(mentions(one, other) for other in others)}
-        for one in leaks:
-            work.describing.drop(kind.label, one, "names_class")
-        result.append(tuple(one for one in each if one not in leaks))
+    for sentences_of_image in descriptions:
+        leaks = {
+            sentence for sentence in sentences_of_image if any(mentions(sentence, other) for other in other_labels)
+        }
+        for sentence in leaks:
+            work.describing.drop(kind.label, sentence, "names_class")
+        result.append(tuple(sentence for sentence in sentences_of_image if sentence not in leaks))
     return result
 
 

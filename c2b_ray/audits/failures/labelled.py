@@ -61,15 +61,15 @@ def rounds_of(
     captions: Sequence[Condition],
 ) -> pa.Table:
     """Returns a table of `tables.ROUNDS`: a row per part, classifier and caption; labels alone are captions too."""
-    with_labels = [*(Condition(label) for label in dict.fromkeys(one.label for one in captions)), *captions]
+    with_labels = [*(Condition(label) for label in dict.fromkeys(caption.label for caption in captions)), *captions]
     result = []
     for condition in dict.fromkeys(with_labels):
         mask = answered.of_label(condition.label) & answered.showing(condition.values)
         for stage, part in ((DISCOVERY, SEARCH), (CONFIRMATION, TEST), (CONFIRMATION, MEASURE)):
-            chosen = np.flatnonzero(answered.once(mask & answered.of_part(part))).tolist()
+            counted = np.flatnonzero(answered.once(mask & answered.of_part(part))).tolist()
             for name, group in answers.items():
-                kept = [(rows[index], group[index]) for index in chosen]
-                result.append(_round(condition, stage, part, name, images, kept))
+                answered_rows = [(rows[index], group[index]) for index in counted]
+                result.append(_round(condition, stage, part, name, images, answered_rows))
     return pa.Table.from_pylist(result, ROUNDS)
 
 
@@ -83,7 +83,7 @@ def _round(
 ) -> RoundRow:
     failed = [(row, answer) for row, answer in answers if answer["failed"]]
     taken_for = Counter(answer["predicted"] for _, answer in failed if answer["predicted"] is not None)
-    silent = [answer["error"] or "" for _, answer in answers if answer["failed"] is None]
+    errors = [answer["error"] or "" for _, answer in answers if answer["failed"] is None]
     caption_id = condition.caption.caption_id
     return {
         "round_id": content_id("labelled round", images.revision, caption_id, part, classifier),
@@ -93,9 +93,9 @@ def _round(
         "generator": images.location,
         "classifier": classifier,
         "first": 0,
-        "draws": len(answers) - len(silent),
-        "unusable": len(silent),
-        "reasons": list(dict.fromkeys(silent))[:KEPT],
+        "draws": len(answers) - len(errors),
+        "unusable": len(errors),
+        "reasons": list(dict.fromkeys(errors))[:KEPT],
         "failures": len(failed),
         "predicted": sorted(taken_for),
         "counts": [taken_for[name] for name in sorted(taken_for)],
@@ -128,20 +128,24 @@ def _examples(images: LabelledTable, failed: Sequence[tuple[int, AnswerRow]]) ->
 def reach_of(config: FailuresConfig, parts: Parts, suggested: Claims, hypotheses: pa.Table) -> CauseSearch:
     """`hypotheses`: the run's rows of `tables.HYPOTHESES`."""
     searches = suggested.searches
-    tried = np.array([one.search.tried for one in searches.values()], np.int64).reshape(-1, MOST_COLUMNS)
+    sets_tried = np.array([label_search.search.tried for label_search in searches.values()], np.int64).reshape(
+        -1, MOST_COLUMNS
+    )
     findings = hypotheses["verdict"].to_pylist().count("failure")
     keys = list(dict.fromkeys((name, label) for name, label, _ in searches))
     labels = [_searched(config, parts, suggested, *key) for key in keys]
     tested = len(suggested.claims)
     by_share = {
-        share: least_rates([one for one, _ in labels], share, tested, findings, config.alpha, config.smallest_ratio)
+        share: least_rates(
+            [label_search for label_search, _ in labels], share, tested, findings, config.alpha, config.smallest_ratio
+        )
         for share in SHARES
     }
     return CauseSearch(
         columns=len(parts.answered.columns),
         most_columns=MOST_COLUMNS,
-        tried=tried.sum(axis=0).tolist(),
-        not_extended=sum(one.search.not_extended for one in searches.values()),
+        tried=sets_tried.sum(axis=0).tolist(),
+        not_extended=sum(label_search.search.not_extended for label_search in searches.values()),
         tested=tested,
         powers=list(POWERS),
         labels=[
@@ -149,13 +153,13 @@ def reach_of(config: FailuresConfig, parts: Parts, suggested: Claims, hypotheses
                 classifier=name,
                 label=label,
                 images=images,
-                usual=one.usual,
+                usual=label_search.usual,
                 least=[
-                    {"share": share, "rates": [None if np.isnan(rate) else float(rate) for rate in rates[at]]}
+                    {"share": share, "rates": [None if np.isnan(rate) else float(rate) for rate in rates[number]]}
                     for share, rates in by_share.items()
                 ],
             )
-            for at, ((name, label), (one, images)) in enumerate(zip(keys, labels, strict=True))
+            for number, ((name, label), (label_search, images)) in enumerate(zip(keys, labels, strict=True))
         ],
     )
 
@@ -168,10 +172,10 @@ def _searched(
     key = next((key for key in suggested.searches if key == (classifier, label, None)), None) or next(
         key for key in suggested.searches if key[:2] == (classifier, label)
     )
-    answered, known = parts.answered, parts.answers.known[classifier]
+    answered, is_answered = parts.answered, parts.answers.known[classifier]
     failed = parts.answers.towards(classifier, key[2])
     searched, tested = (
-        answered.once(answered.of_label(label) & known & answered.of_part(part)) for part in (SEARCH, TEST)
+        answered.once(answered.of_label(label) & is_answered & answered.of_part(part)) for part in (SEARCH, TEST)
     )
     images = int(searched.sum()), int(tested.sum())
     worth = images[1]
@@ -180,13 +184,15 @@ def _searched(
         failures, of_cluster = np.bincount(cluster, failed[tested]), np.bincount(cluster)
         sums = ClusterSums(names, failures[None].astype(np.float64), of_cluster[None].astype(np.float64))
         worth = int(sums.effective(1 - config.alpha)[0])
-    one = suggested.searches[key]
+    suggestion = suggested.searches[key]
     of_label = LabelSearch(
         images[0],
         worth,
         usual=(int((failed & (searched | tested)).sum()) + 0.5) / (sum(images) + 1),
-        penalty=one.search.penalty,
-        least_excess=min(found.excess for found in one.found) if len(one.found) == MOST_SETS else -np.inf,
+        penalty=suggestion.search.penalty,
+        least_excess=min(value_set.excess for value_set in suggestion.found)
+        if len(suggestion.found) == MOST_SETS
+        else -np.inf,
     )
     return of_label, sum(images)
 
@@ -204,12 +210,12 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
     images = LabelledTable(config.images.labelled.table, FIELD, config.images.labelled.columns)
     attributes = check_images(images, config)
     classifiers = contenders(config, models)
-    noted = noted_classifiers(config, models, steps)
-    run.update({"models": {**noted, "images": {"spec": images.location, "revision": images.revision}}})
+    recorded = noted_classifiers(config, models, steps)
+    run.update({"models": {**recorded, "images": {"spec": images.location, "revision": images.revision}}})
     rows, answered = rows_of(images, config, attributes)
     warn(images, rows, answered, config, run, steps)
     with steps.step("find copies") as on_progress:
-        every = len(rows)
+        row_count = len(rows)
         rows, answered = without_copies(images, rows, answered, Output(run, models.runner, on_progress))
     with steps.step("classify labelled images") as on_progress:
         answers = answers_to(images, rows, answered, classifiers, Output(run, models.runner, on_progress))
@@ -226,7 +232,9 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
             parts.write(rounds, "round_id")
     run.write("hypotheses", tested)
     run.update({"search": reach_of(config, Parts(answered, answers), suggested, tested).model_dump()})
-    run.update({"spent": {"labelled images": len(rows)}, "copies": every - len(rows), "other_copies": answered.copies})
+    run.update(
+        {"spent": {"labelled images": len(rows)}, "copies": row_count - len(rows), "other_copies": answered.copies}
+    )
 
 
 def check_images(images: LabelledTable, config: FailuresConfig) -> dict[str, list[str]]:
@@ -252,8 +260,8 @@ def rows_of(images: LabelledTable, config: FailuresConfig, columns: Iterable[str
     spelt = {normalise(name): name for name in config.labels}
     of_row = [None if name is None else spelt.get(normalise(name)) for name in labels["target_class"].to_pylist()]
     rows = [row for row, label in enumerate(of_row) if label is not None]
-    at = np.array(rows, np.int64)
-    values = {name: compared(labels, name)[at] for name in columns}
+    row_numbers = np.array(rows, np.int64)
+    values = {name: compared(labels, name)[row_numbers] for name in columns}
     names = images.keys.to_pylist()
     labelled = config.images.labelled
     clusters = None
@@ -261,20 +269,23 @@ def rows_of(images: LabelledTable, config: FailuresConfig, columns: Iterable[str
         clusters = clusters_of(images, rows, labelled.cluster)
         parts = parts_of_clusters(clusters, config.seed)
     else:
-        drawn = [int(content_id("part", config.seed, names[row], row), 16) % len(PARTS) for row in rows]
-        parts = np.array(drawn, np.int64)
-    named = np.array([of_row[row] for row in rows], object)
+        part_numbers = [int(content_id("part", config.seed, names[row], row), 16) % len(PARTS) for row in rows]
+        parts = np.array(part_numbers, np.int64)
+    label_of_row = np.array([of_row[row] for row in rows], object)
     of_parts = np.array(PARTS, object)[parts]
     numbers = None if clusters is None else np.unique(clusters, return_inverse=True)[1]
-    return rows, LabelledAnswers(named, values, of_parts, np.arange(len(rows)), numbers)
+    return rows, LabelledAnswers(label_of_row, values, of_parts, np.arange(len(rows)), numbers)
 
 
 def clusters_of(images: LabelledTable, rows: Sequence[int], name: str) -> Texts:
     """Returns the cluster of each of these rows; a name of its own for a row without one. Raises ConfigError for a
     column that is not there."""
-    known = images.clusters(name, CLUSTER_FIELD).take(pa.array(rows, pa.int64())).to_pylist()
-    named = [f"cluster {one}" if one is not None else f"row {row}" for one, row in zip(known, rows, strict=True)]
-    return np.array(named, object)
+    clusters = images.clusters(name, CLUSTER_FIELD).take(pa.array(rows, pa.int64())).to_pylist()
+    cluster_names = [
+        f"cluster {cluster}" if cluster is not None else f"row {row}"
+        for cluster, row in zip(clusters, rows, strict=True)
+    ]
+    return np.array(cluster_names, object)
 
 
 def parts_of_clusters(clusters: Texts, seed: int) -> Ints:
@@ -284,10 +295,10 @@ def parts_of_clusters(clusters: Texts, seed: int) -> Ints:
     by_hash = np.argsort([content_id("part", seed, str(name)) for name in names], kind="stable")
     order = by_hash[np.argsort(-sizes[by_hash], kind="stable")]
     filled, part = [(0, number) for number in range(len(PARTS))], np.zeros(len(names), np.int64)
-    for one in order.tolist():
+    for position in order.tolist():
         images, number = heappop(filled)
-        part[one] = number
-        heappush(filled, (images + int(sizes[one]), number))
+        part[position] = number
+        heappush(filled, (images + int(sizes[position]), number))
     return part[cluster]
 
 
@@ -304,8 +315,8 @@ def warn(
     warnings = list(images.left_out.sentences())
     if any(map(is_table, config.specs.values())):
         keys, label_map = images.keys.take(pa.array(rows, pa.int64())).to_pylist(), config.label_map
-        known = label_map if isinstance(label_map, dict) else None
-        warnings += compared_with(config.specs, keys, answered.labels.tolist(), config.labels, known)
+        explicit_map = label_map if isinstance(label_map, dict) else None
+        warnings += compared_with(config.specs, keys, answered.labels.tolist(), config.labels, explicit_map)
     if config.images.labelled is not None and config.images.labelled.cluster is None:
         warnings += [
             f"{why}: this search counts every image as independent; write `cluster: {name}` under `images.labelled`"
@@ -328,8 +339,8 @@ def without_copies(
         output.runner, pa.table({"image_id": ids, "row": rows}), partial(_unchanged, images), out, output.on_progress
     )
     distinct = Distinct(output.run.read("pictures", COLUMNS))
-    counts, left = answered.without_copies(distinct.pictures(ImageIds(ids.cast(pa.large_string()))))
-    return [row for row, kept in zip(rows, counts.tolist(), strict=True) if kept], left
+    counts, distinct_answers = answered.without_copies(distinct.pictures(ImageIds(ids.cast(pa.large_string()))))
+    return [row for row, is_kept in zip(rows, counts.tolist(), strict=True) if is_kept], distinct_answers
 
 
 def answers_to(
@@ -343,13 +354,14 @@ def answers_to(
     names = [f"{images.revision} {row}" for row in rows]
     labels = answered.labels.tolist()
     ids = [
-        [one.decider.round_id(name, label) for one in classifiers] for name, label in zip(names, labels, strict=True)
+        [classifier.decider.round_id(name, label) for classifier in classifiers]
+        for name, label in zip(names, labels, strict=True)
     ]
     columns = {"answer_id": pa.array(ids, pa.list_(pa.string())), "row": rows, "name": names, "label": labels}
     output.run.begin_writing()
     out = output.run.location("answers")
     answer_all(output.runner, pa.table(columns), partial(_unchanged, images), classifiers, out, output.on_progress)
-    answers, current = output.run.read("answers"), pa.array([one for group in ids for one in group])
+    answers, current = output.run.read("answers"), pa.array([answer_id for group in ids for answer_id in group])
     result = ClaimAnswers.of(answers.filter(pc.is_in(answers["answer_id"], current)), rows, classifiers)
     result.refuse_silence(output.run.path)
     return result

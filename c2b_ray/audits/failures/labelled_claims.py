@@ -74,10 +74,10 @@ class ClaimAnswers:
     @staticmethod
     def of(answers: pa.Table, rows: list[int], classifiers: tuple[DiscoveryClassifier, ...]) -> ClaimAnswers:
         tables = {}
-        for one in classifiers:
-            mine = answers.filter(pc.equal(answers["classifier"], one.decider.classifier)).to_pylist()
-            by_row = {row["row"]: row for row in mine}
-            tables[one.decider.classifier] = [by_row[row] for row in rows]
+        for classifier in classifiers:
+            own_answers = answers.filter(pc.equal(answers["classifier"], classifier.decider.classifier)).to_pylist()
+            by_row = {row["row"]: row for row in own_answers}
+            tables[classifier.decider.classifier] = [by_row[row] for row in rows]
         return ClaimAnswers(
             tables,
             {name: np.array([row["failed"] is not None for row in group], bool) for name, group in tables.items()},
@@ -86,10 +86,10 @@ class ClaimAnswers:
         )
 
     def refuse_silence(self, where: str) -> None:
-        for name, known in self.known.items():
-            if known.mean() < FEW:
+        for name, is_answered in self.known.items():
+            if is_answered.mean() < FEW:
                 reason = next(str(row["error"]) for row in self.tables[name] if row["error"] is not None)
-                answered = f"answered {known.sum():,} of {len(known):,} images"
+                answered = f"answered {is_answered.sum():,} of {len(is_answered):,} images"
                 raise SourceError(f"{where}: {name} {answered}, such as: {reason}")
 
     def towards(self, classifier: str, target: str | None) -> Mask:
@@ -120,16 +120,16 @@ class Claims:
 def claims_of(answered: LabelledAnswers, answers: ClaimAnswers, config: FailuresConfig) -> Claims:
     """Returns the claims that the part of discovery suggests."""
     claims, searches = [], {}
-    for name, known in answers.known.items():
-        searched = known & answered.of_part(SEARCH)
+    for name, is_answered in answers.known.items():
+        searched = is_answered & answered.of_part(SEARCH)
         for label in [*config.labels, *([ANY_LABEL] if len(config.labels) > 1 else [])]:
             of_label = answered.of_label(label) & searched
-            wanted: list[str | None] = [*(config.targets or {}).get(label, [])]
-            for target in wanted or [*targets(answers.predicted[name], answers.failed[name], of_label), None]:
+            configured: list[str | None] = [*(config.targets or {}).get(label, [])]
+            for target in configured or [*targets(answers.predicted[name], answers.failed[name], of_label), None]:
                 failed = answers.towards(name, target)
                 suggested = conditions(answered, label, failed, searched, config.smallest_ratio)
                 searches[name, label, target] = suggested
-                claims += [Claim(name, one, target) for one in suggested.conditions]
+                claims += [Claim(name, condition, target) for condition in suggested.conditions]
     return Claims(claims, searches)
 
 
@@ -147,18 +147,20 @@ class Parts:
 
     def by_cluster(self, claim: Claim, part: str) -> ClusteredSides:
         """Returns the counts of `condition_counts` by cluster."""
-        among = self.answers.known[claim.classifier] & self.answered.of_part(part)
+        in_part = self.answers.known[claim.classifier] & self.answered.of_part(part)
         failed = self.answers.towards(claim.classifier, claim.target)
-        return clustered_condition_counts(self.answered, claim.condition, failed, among)
+        return clustered_condition_counts(self.answered, claim.condition, failed, in_part)
 
     def correlation(self, claim: Claim) -> Correlation:
         """Returns the intraclass correlation of failures on the label's images of all parts, those with the claim's
         condition and those without it each for themselves."""
         failed = self.answers.towards(claim.classifier, claim.target)
-        whole = clustered_condition_counts(self.answered, claim.condition, failed, self.answers.known[claim.classifier])
-        side, cluster = np.nonzero(whole.images)
-        rho, _ = cluster_correlation(side, whole.failures[side, cluster], whole.images[side, cluster])
-        return UNKNOWN if np.isnan(rho) else Correlation(rho, max(whole.images.shape[1] - 2.0, 1.0))
+        counts = clustered_condition_counts(
+            self.answered, claim.condition, failed, self.answers.known[claim.classifier]
+        )
+        side, cluster = np.nonzero(counts.images)
+        rho, _ = cluster_correlation(side, counts.failures[side, cluster], counts.images[side, cluster])
+        return UNKNOWN if np.isnan(rho) else Correlation(rho, max(counts.images.shape[1] - 2.0, 1.0))
 
 
 class Judgement(TypedDict):
@@ -175,9 +177,9 @@ def hypotheses(config: FailuresConfig, source: str, parts: Parts, claims: list[C
     """Returns the rows of `tables.HYPOTHESES` of both stages. The images of the test are one batch of evidence."""
     if not claims:
         return HYPOTHESES.empty_table()
-    judged = _judged_by_clusters if parts.answered.clusters is not None else _judged
+    judge = _judged_by_clusters if parts.answered.clusters is not None else _judged
     rows: list[HypothesisRow] = []
-    for claim, judgement in zip(claims, judged(config, parts, claims), strict=True):
+    for claim, judgement in zip(claims, judge(config, parts, claims), strict=True):
         row = _row(config, source, claim, parts, MEASURE)
         row["spent"] += parts.sides(claim, TEST).images
         rows.append({**row, **judgement})
@@ -187,8 +189,10 @@ def hypotheses(config: FailuresConfig, source: str, parts: Parts, claims: list[C
 
 def _judged(config: FailuresConfig, parts: Parts, claims: list[Claim]) -> list[Judgement]:
     """Judges claims by the images of the test, which are one batch of evidence."""
-    seen, tested = ([parts.sides(claim, part) for claim in claims] for part in (SEARCH, TEST))
-    expected = [one.failures / one.images * (one.others + 1) / (one.other_failures + 0.5) for one in seen]
+    in_search, tested = ([parts.sides(claim, part) for claim in claims] for part in (SEARCH, TEST))
+    expected = [
+        sides.failures / sides.images * (sides.others + 1) / (sides.other_failures + 0.5) for sides in in_search
+    ]
     number = np.arange(len(claims))
     race = Race.start(number, number, RaceTerms(alpha=config.alpha, worth=config.smallest_ratio), expected)
     race = race.after(*np.array([[s.failures, s.images, s.other_failures, s.others] for s in tested]).T)
@@ -198,10 +202,10 @@ def _judged(config: FailuresConfig, parts: Parts, claims: list[Claim]) -> list[J
             "e_value": e,
             "p_value": min(1.0, 1 / max(e, 1e-300)),
             "q_value": q,
-            "verdict": {"failure": "failure", "hopeless": "not_shown"}.get(standing, "undetermined"),
+            "verdict": {"failure": "failure", "hopeless": "not_shown"}.get(verdict, "undetermined"),
             "doubts": [],
         }
-        for e, q, standing in evidence
+        for e, q, verdict in evidence
     ]
 
 
@@ -216,25 +220,27 @@ def _judged_by_clusters(config: FailuresConfig, parts: Parts, claims: list[Claim
         float(clustered_rate_ratios(counts, confidence, parts.correlation(claim)).high)
         for claim, counts in zip(claims, tested, strict=True)
     ]
-    judged: list[Judgement] = []
+    judgements: list[Judgement] = []
     for claim, counts, p_value, q_value, high in zip(claims, tested, p.tolist(), q.tolist(), most, strict=True):
         doubts = _of_one_cluster(config, counts, parts.by_cluster(claim, MEASURE))
         verdict = "failure" if q_value <= config.alpha and not doubts else "undetermined"
         if verdict == "undetermined" and high < config.smallest_ratio and not doubts:
             verdict = "not_shown"
-        judged.append({"e_value": None, "p_value": p_value, "q_value": q_value, "verdict": verdict, "doubts": doubts})
-    return judged
+        judgements.append(
+            {"e_value": None, "p_value": p_value, "q_value": q_value, "verdict": verdict, "doubts": doubts}
+        )
+    return judgements
 
 
 def _of_one_cluster(config: FailuresConfig, tested: ClusteredSides, measured: ClusteredSides) -> list[str]:
     """Returns why a claim cannot be told from its cluster."""
     labelled = config.images.labelled
     assert labelled is not None
-    for doing, counts in (("test", tested), ("measure", measured)):
-        for whose, count in zip(("its images", "the images without it"), counts.clusters.tolist(), strict=True):
+    for verb, counts in (("test", tested), ("measure", measured)):
+        for subject, count in zip(("its images", "the images without it"), counts.clusters.tolist(), strict=True):
             if count == 1:
                 return [
-                    f"{whose} that {doing} it are of one {labelled.cluster}, whose other properties cannot be told "
+                    f"{subject} that {verb} it are of one {labelled.cluster}, whose other properties cannot be told "
                     "from it: give it images of others"
                 ]
     return []
@@ -242,20 +248,23 @@ def _of_one_cluster(config: FailuresConfig, tested: ClusteredSides, measured: Cl
 
 def _row(config: FailuresConfig, source: str, claim: Claim, parts: Parts, part: str) -> HypothesisRow:
     """Returns what one part shows of a claim, without evidence. The baseline: the label's other images of it."""
-    counted, caption = parts.sides(claim, part), claim.condition.caption
+    sides, caption = parts.sides(claim, part), claim.condition.caption
     confidence = 1 - config.alpha
-    mine, others = (
-        Trials.of([f], [n]) for f, n in ((counted.failures, counted.images), (counted.other_failures, counted.others))
+    own_trials, other_trials = (
+        Trials.of([f], [n]) for f, n in ((sides.failures, sides.images), (sides.other_failures, sides.others))
     )
     clusters: int | None = None
     if parts.answered.clusters is None:
-        rates, ratios = failure_rates(mine.failures, mine.draws, confidence), rate_ratios(mine, others, confidence)
+        rates, ratios = (
+            failure_rates(own_trials.failures, own_trials.draws, confidence),
+            rate_ratios(own_trials, other_trials, confidence),
+        )
     else:
         by_cluster = parts.by_cluster(claim, part)
         clusters = int(by_cluster.clusters[OWN])
-        known = parts.correlation(claim)
-        rates = clustered_rates(by_cluster, confidence, known)
-        ratios = clustered_rate_ratios(by_cluster, confidence, known)
+        correlation = parts.correlation(claim)
+        rates = clustered_rates(by_cluster, confidence, correlation)
+        ratios = clustered_rate_ratios(by_cluster, confidence, correlation)
         ratios = RateEstimate(*map(np.atleast_1d, ratios))
     rate, rate_low, rate_high = (float(side[0]) for side in rates)
     ratio, ratio_low, ratio_high = (float(side[0]) for side in ratios)
@@ -268,22 +277,22 @@ def _row(config: FailuresConfig, source: str, claim: Claim, parts: Parts, part: 
         "caption": caption.text,
         "parent_caption": Condition(claim.condition.label).caption.text,
         "stage": DISCOVERY if part == SEARCH else CONFIRMATION,
-        "draws": counted.images,
-        "failures": counted.failures,
+        "draws": sides.images,
+        "failures": sides.failures,
         "any_failures": parts.sides(claim, part, any_failure=True).failures,
         "rate": rate,
         "rate_low": rate_low,
         "rate_high": rate_high,
-        "baseline_rate": float(others.rates[0]),
+        "baseline_rate": float(other_trials.rates[0]),
         "ratio": ratio,
         "ratio_low": ratio_low,
         "ratio_high": ratio_high,
         "verdict": "undetermined",
         "caption_id": caption.caption_id,
         "origin": caption.origin,
-        "baseline_draws": counted.others,
-        "baseline_failures": counted.other_failures,
-        "spent": counted.images,
+        "baseline_draws": sides.others,
+        "baseline_failures": sides.other_failures,
+        "spent": sides.images,
         "doubts": [],
         "clusters": clusters,
     }

@@ -40,16 +40,16 @@ def ancestry_of(config: FailuresConfig) -> Ancestry | None:
     return None if config.hierarchy is None else read_hierarchy(config.hierarchy)
 
 
-def decider(config: FailuresConfig, name: str, known: Description, ancestry: Ancestry | None) -> AnswerRules:
+def decider(config: FailuresConfig, name: str, description: Description, ancestry: Ancestry | None) -> AnswerRules:
     """Returns what decides whether an answer of a classifier is a failure. ConfigError where the classifier lacks one
     of the run's labels, or where no answer could fail by the run's rule."""
     label_map = config.label_map if isinstance(config.label_map, dict) else None
-    groups = classification(name, known, config.labels, label_map, field="labels").labels_of_class
-    names = list(known.labels)
+    groups = classification(name, description, config.labels, label_map, field="labels").labels_of_class
+    names = list(description.labels)
     for label, positions in zip(config.labels, groups, strict=True):
         for position in positions:
             names[position] = label
-    hierarchy = None if ancestry is None else Hierarchy(ancestry, known.labels)
+    hierarchy = None if ancestry is None else Hierarchy(ancestry, description.labels)
     truths = {
         label: _truth(config, positions, len(names), hierarchy)
         for label, positions in zip(config.labels, groups, strict=True)
@@ -57,7 +57,9 @@ def decider(config: FailuresConfig, name: str, known: Description, ancestry: Anc
     for label, truth in truths.items():
         check_rule(config.rule, truth, label)
     _check_targets(config, name, names)
-    return AnswerRules(name, known.revision, tuple(names), truths, config.rule, config.confidence, config.true_below)
+    return AnswerRules(
+        name, description.revision, tuple(names), truths, config.rule, config.confidence, config.true_below
+    )
 
 
 def _truth(config: FailuresConfig, positions: Sequence[int], labels: int, hierarchy: Hierarchy | None) -> Truth:
@@ -90,10 +92,10 @@ def contenders(config: FailuresConfig, models: Backend) -> tuple[DiscoveryClassi
 
 def noted_classifiers(config: FailuresConfig, models: Backend, steps: Steps) -> dict[str, dict[str, Any]]:
     """Returns the manifest's entries of a run's classifiers, and warns of their assumed settings."""
-    known = {name: models.describe("classifier", spec) for name, spec in config.specs.items()}
-    for name, one in known.items():
-        warn_of_assumptions(steps, name, one)
-    return {f"classifier {name}": model_row(spec, known[name]) for name, spec in config.specs.items()}
+    descriptions = {name: models.describe("classifier", spec) for name, spec in config.specs.items()}
+    for name, description in descriptions.items():
+        warn_of_assumptions(steps, name, description)
+    return {f"classifier {name}": model_row(spec, descriptions[name]) for name, spec in config.specs.items()}
 
 
 def baselines(config: FailuresConfig) -> dict[str, Candidate]:
@@ -117,5 +119,5 @@ def _parent(hierarchy: Hierarchy | None, label: str, stand_for_it: Sequence[int 
         return None
     if label in hierarchy or not stand_for_it:
         return hierarchy.parent_name(label)
-    parents = {hierarchy.parent_name(one) for one in stand_for_it if isinstance(one, str) and one in hierarchy}
+    parents = {hierarchy.parent_name(name) for name in stand_for_it if isinstance(name, str) and name in hierarchy}
     return parents.pop() if len(parents) == 1 else None

@@ -42,28 +42,28 @@ def baseline_rate(work: FailuresState, kind: Kind) -> float:
     return (counts.towards(kind.target) + 0.5) / (counts.draws + 1)
 
 
-def seen(work: FailuresState, one: Hypothesis) -> tuple[int, int]:
+def seen(work: FailuresState, hypothesis: Hypothesis) -> tuple[int, int]:
     """Returns failures and draws of a hypothesis on the seeds of discovery."""
-    counts: Counts = work.drawing.counts(one.caption, one.kind.classifier, DISCOVERY, SEARCH)
-    return counts.towards(one.kind.target), counts.draws
+    counts: Counts = work.drawing.counts(hypothesis.caption, hypothesis.kind.classifier, DISCOVERY, SEARCH)
+    return counts.towards(hypothesis.kind.target), counts.draws
 
 
-def rate(work: FailuresState, one: Hypothesis) -> float:
-    failures, draws = seen(work, one)
+def rate(work: FailuresState, hypothesis: Hypothesis) -> float:
+    failures, draws = seen(work, hypothesis)
     return failures / draws if draws else 0.0
 
 
 def screen(
-    work: FailuresState, hypotheses: Sequence[Hypothesis], purse: RemainingDraws, most: int, goal: int = GOAL
+    work: FailuresState, hypotheses: Sequence[Hypothesis], budget: RemainingDraws, most: int, goal: int = GOAL
 ) -> None:
     """Draws each caption until it has `goal` failures, looks hopeless, or has had `most` draws."""
-    draw_while(work, hypotheses, purse, most, lambda one: _worth_more(work, one, goal))
+    draw_while(work, hypotheses, budget, most, lambda hypothesis: _worth_more(work, hypothesis, goal))
 
 
 def draw_while(
     work: FailuresState,
     hypotheses: Sequence[Hypothesis],
-    purse: RemainingDraws,
+    budget: RemainingDraws,
     most: int,
     is_open: Callable[[Hypothesis], bool],
     after_each: Callable[[], None] = lambda: None,
@@ -73,33 +73,33 @@ def draw_while(
     Calls `after_each` after each turn, before the next `is_open`.
     """
     by_caption: dict[str, list[Hypothesis]] = {}
-    for one in hypotheses:
-        by_caption.setdefault(one.caption.caption_id, []).append(one)
+    for hypothesis in hypotheses:
+        by_caption.setdefault(hypothesis.caption.caption_id, []).append(hypothesis)
     while True:
-        wanted: list[tuple[float, WantedDraws]] = []
+        open_draws: list[tuple[float, WantedDraws]] = []
         for group in by_caption.values():
             draws = seen(work, group[0])[1]
-            if draws < most and any(is_open(one) for one in group):
-                more = min(max(FIRST, int(draws * (GROWTH - 1))), most - draws)
-                promise = max((seen(work, one)[0] + 0.5) / (draws + 1) for one in group)
-                wanted.append((promise, WantedDraws(group[0].caption, DISCOVERY, SEARCH, more, examples=2)))
-        chosen = []
-        for _, one_wanted in sorted(wanted, key=lambda item: -item[0]):
-            if one_wanted.draws <= purse.left:
-                purse.take(one_wanted.draws)
-                chosen.append(one_wanted)
-        if not chosen:
+            if draws < most and any(is_open(hypothesis) for hypothesis in group):
+                additional = min(max(FIRST, int(draws * (GROWTH - 1))), most - draws)
+                promise = max((seen(work, hypothesis)[0] + 0.5) / (draws + 1) for hypothesis in group)
+                open_draws.append((promise, WantedDraws(group[0].caption, DISCOVERY, SEARCH, additional, examples=2)))
+        affordable_draws = []
+        for _, one_wanted in sorted(open_draws, key=lambda item: -item[0]):
+            if one_wanted.draws <= budget.left:
+                budget.take(one_wanted.draws)
+                affordable_draws.append(one_wanted)
+        if not affordable_draws:
             return
-        work.drawing.draw(chosen, work.steps, "draw captions that may fail")
+        work.drawing.draw(affordable_draws, work.steps, "draw captions that may fail")
         after_each()
 
 
-def _worth_more(work: FailuresState, one: Hypothesis, goal: int) -> bool:
-    failures, draws = seen(work, one)
+def _worth_more(work: FailuresState, hypothesis: Hypothesis, goal: int) -> bool:
+    failures, draws = seen(work, hypothesis)
     if failures >= goal:
         return False
-    # Did it fail as often as is searched for, as few failures as that would be rare.
-    return draws * work.config.smallest_ratio * baseline_rate(work, one.kind) < failures + 3
+    # If it failed as often as is searched for, so few failures would be rare.
+    return draws * work.config.smallest_ratio * baseline_rate(work, hypothesis.kind) < failures + 3
 
 
 # Other wordings of captions that fail: adjectives dropped by rule, and shorter captions by a language model.
@@ -110,21 +110,25 @@ MOST = 6
 
 
 def rewrite(
-    work: FailuresState, hypotheses: Sequence[Hypothesis], purse: RemainingDraws, most: int
+    work: FailuresState, hypotheses: Sequence[Hypothesis], budget: RemainingDraws, most: int
 ) -> list[Hypothesis]:
     """Draws other wordings of the captions of each kind that failed most, and returns hypotheses on them."""
     best: dict[Kind, Hypothesis] = {}
-    for one in hypotheses:
-        if one.caption.sentences and (one.kind not in best or rate(work, one) > rate(work, best[one.kind])):
-            best[one.kind] = one
-    replies = _replies(work, list(dict.fromkeys(one.caption for one in best.values())))
+    for hypothesis in hypotheses:
+        if hypothesis.caption.sentences and (
+            hypothesis.kind not in best or rate(work, hypothesis) > rate(work, best[hypothesis.kind])
+        ):
+            best[hypothesis.kind] = hypothesis
+    replies = _replies(work, list(dict.fromkeys(hypothesis.caption for hypothesis in best.values())))
     result = []
-    for one in best.values():
-        wordings = without_adjectives(one.caption)
-        if one.caption.caption_id in replies:
-            wordings += rewrites(one.caption, replies[one.caption.caption_id], _others(work, one.caption))[0]
-        result += [Hypothesis(one.kind, work.register(wording)) for wording in wordings[:MOST]]
-    screen(work, result, purse, most)
+    for hypothesis in best.values():
+        wordings = without_adjectives(hypothesis.caption)
+        if hypothesis.caption.caption_id in replies:
+            wordings += rewrites(
+                hypothesis.caption, replies[hypothesis.caption.caption_id], _others(work, hypothesis.caption)
+            )[0]
+        result += [Hypothesis(hypothesis.kind, work.register(wording)) for wording in wordings[:MOST]]
+    screen(work, result, budget, most)
     return result
 
 
@@ -139,12 +143,12 @@ def _replies(work: FailuresState, captions: Sequence[Candidate]) -> dict[str, Ch
         return {}
     row = language_model_row(work.models, spec)
     work.run.update({"models": {"language model": row}})
-    ids = {content_id("shorten", row["revision"], one.caption_id): one for one in captions}
+    ids = {content_id("shorten", row["revision"], caption.caption_id): caption for caption in captions}
     rows = work.run.read("descriptions").to_pylist()
-    known = {row["description_id"]: row for row in rows if row["description_id"] in ids}
-    if missing := [one for one in ids if one not in known]:
+    known_rows = {row["description_id"]: row for row in rows if row["description_id"] in ids}
+    if missing := [reply_id for reply_id in ids if reply_id not in known_rows]:
         with work.steps.step("shorten captions by a language model"):
-            requests = [rewrite_request(ids[one], work.config.seed) for one in missing]
+            requests = [rewrite_request(ids[reply_id], work.config.seed) for reply_id in missing]
             replies = work.models.language_model(spec).chat(requests)
         new = [
             {"description_id": one, "text": reply.text, "error": reply.error}
@@ -153,8 +157,10 @@ def _replies(work: FailuresState, captions: Sequence[Candidate]) -> dict[str, Ch
         work.run.begin_writing()
         with writing(work.run.location("descriptions")) as parts:
             parts.write(pa.Table.from_pylist(new, DESCRIPTIONS), "description_id")
-        known |= {row["description_id"]: row for row in new}
-    return {ids[one].caption_id: ChatReply(row["text"] or "", row["error"]) for one, row in known.items()}
+        known_rows |= {row["description_id"]: row for row in new}
+    return {
+        ids[reply_id].caption_id: ChatReply(row["text"] or "", row["error"]) for reply_id, row in known_rows.items()
+    }
 
 
 # Finds out which sentences a failing caption needs: leaves out each in turn, on the seeds of discovery.
@@ -180,7 +186,7 @@ class SentenceRemoval:
 
 
 def shorten(
-    work: FailuresState, hypotheses: Sequence[Hypothesis], purse: RemainingDraws, most: int
+    work: FailuresState, hypotheses: Sequence[Hypothesis], budget: RemainingDraws, most: int
 ) -> list[Hypothesis]:
     """Draws shorter captions and returns hypotheses on them, also on those that fail less."""
     roots = _roots(work, hypotheses)
@@ -188,32 +194,34 @@ def shorten(
     odds = _Odds(work)
     by_id = {(trial.without.kind, trial.without.caption.caption_id): trial for trial in trials}
 
-    def is_open(one: Hypothesis) -> bool:
-        return abs(odds.not_needed(by_id[one.kind, one.caption.caption_id])) < CLEAR
+    def is_open(hypothesis: Hypothesis) -> bool:
+        return abs(odds.not_needed(by_id[hypothesis.kind, hypothesis.caption.caption_id])) < CLEAR
 
-    tried = [trial.without for trial in trials]
-    draw_while(work, tried, purse, most, is_open, lambda: describe_at_once(work, _pairs(tried)))
+    shortened = [trial.without for trial in trials]
+    draw_while(work, shortened, budget, most, is_open, lambda: describe_at_once(work, _pairs(shortened)))
     shorter = []
     for root in roots:
         unneeded = {trial.sentence for trial in trials if trial.whole == root and odds.not_needed(trial) > 0}
-        kept = tuple(sentence for sentence in root.caption.sentences if sentence not in unneeded)
-        if kept and unneeded:
-            shorter.append(_without(work, root, kept))
-    screen(work, shorter, purse, most)
-    alike = [trial.without for trial in trials if rate(work, trial.without) >= KEPT * rate(work, trial.whole)]
-    return [*shorter, *alike]
+        needed = tuple(sentence for sentence in root.caption.sentences if sentence not in unneeded)
+        if needed and unneeded:
+            shorter.append(_without(work, root, needed))
+    screen(work, shorter, budget, most)
+    equally_good = [trial.without for trial in trials if rate(work, trial.without) >= KEPT * rate(work, trial.whole)]
+    return [*shorter, *equally_good]
 
 
 def _pairs(hypotheses: Sequence[Hypothesis]) -> list[tuple[Kind, Candidate]]:
-    return [(one.kind, one.caption) for one in hypotheses]
+    return [(hypothesis.kind, hypothesis.caption) for hypothesis in hypotheses]
 
 
 def _roots(work: FailuresState, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
     """Returns for each kind the caption of several sentences that failed most."""
     best: dict[Kind, Hypothesis] = {}
-    for one in hypotheses:
-        if len(one.caption.sentences) > 1 and (one.kind not in best or rate(work, one) > rate(work, best[one.kind])):
-            best[one.kind] = one
+    for hypothesis in hypotheses:
+        if len(hypothesis.caption.sentences) > 1 and (
+            hypothesis.kind not in best or rate(work, hypothesis) > rate(work, best[hypothesis.kind])
+        ):
+            best[hypothesis.kind] = hypothesis
     return list(best.values())
 
 
@@ -247,8 +255,8 @@ class _Odds:
         odds = failures * math.log(1 / usual) - expected * (1 - usual)
         if not is_common:
             return odds
-        for shown in described(self._work, trial.without.kind, trial.without.caption):
-            has = trial.sentence in shown
+        for sentences in described(self._work, trial.without.kind, trial.without.caption):
+            has = trial.sentence in sentences
             odds += math.log(usual / (1 - MISREAD)) if has else math.log((1 - usual) / MISREAD)
         return odds
 

@@ -49,21 +49,23 @@ def discover(work: FailuresState, draws: int) -> list[Hypothesis]:
     """
     at_baseline = int(draws * BASELINE_SHARE)
     draw_baselines(work, at_baseline)
-    purse = RemainingDraws(draws - sum(work.drawing.spent.values()))
-    begun = purse.left
-    configured = _of_the_config(work, purse)
-    tried = _tried(work, purse, at_baseline)
-    if purse.left > MUCH * begun and not work.config.captions:
-        more = int(purse.left * BASELINE_SHARE)
-        purse.take(more)
-        each = more // len(work.baselines)
-        wanted = [WantedDraws(caption, DISCOVERY, SEARCH, each, examples=2) for caption in work.baselines.values()]
-        work.drawing.draw(wanted, work.steps, "draw more of the baselines")
-        tried += _tried(work, purse, at_baseline + more)
-    return [*configured, *affordable(work, chosen(work, tried), (work.config.budget.draws - draws) * TEST_SHARE)]
+    budget = RemainingDraws(draws - sum(work.drawing.spent.values()))
+    budget_at_start = budget.left
+    configured = _of_the_config(work, budget)
+    hypotheses = _tried(work, budget, at_baseline)
+    if budget.left > MUCH * budget_at_start and not work.config.captions:
+        additional = int(budget.left * BASELINE_SHARE)
+        budget.take(additional)
+        draws_per_label = additional // len(work.baselines)
+        wanted_draws = [
+            WantedDraws(caption, DISCOVERY, SEARCH, draws_per_label, examples=2) for caption in work.baselines.values()
+        ]
+        work.drawing.draw(wanted_draws, work.steps, "draw more of the baselines")
+        hypotheses += _tried(work, budget, at_baseline + additional)
+    return [*configured, *affordable(work, chosen(work, hypotheses), (work.config.budget.draws - draws) * TEST_SHARE)]
 
 
-def _tried(work: FailuresState, purse: RemainingDraws, at_baseline: int) -> list[Hypothesis]:
+def _tried(work: FailuresState, budget: RemainingDraws, at_baseline: int) -> list[Hypothesis]:
     """Draws captions that the baselines' failures suggest, then shorter forms and other wordings of them."""
     kinds = kinds_of(work)
     most = max(at_baseline // len(work.baselines) // 2, 1)
@@ -71,11 +73,11 @@ def _tried(work: FailuresState, purse: RemainingDraws, at_baseline: int) -> list
     clusters = combined(work, kinds)
     by_kind = [_hypotheses(work, kind, sets) for kind, sets in zip(kinds, clusters, strict=True)]
     surest = [_surest(work, group) for group in by_kind if group]
-    screen(work, surest, purse, most, SEEN)
-    first = [one for group in by_kind for one in group]
-    screen(work, first, purse, most)
-    shorter = shorten(work, promising(work, first), purse, most)
-    reworded = rewrite(work, promising(work, [*first, *shorter]), purse, most)
+    screen(work, surest, budget, most, SEEN)
+    first = [hypothesis for group in by_kind for hypothesis in group]
+    screen(work, first, budget, most)
+    shorter = shorten(work, promising(work, first), budget, most)
+    reworded = rewrite(work, promising(work, [*first, *shorter]), budget, most)
     return [*first, *shorter, *reworded]
 
 
@@ -89,22 +91,26 @@ def _surest(work: FailuresState, group: Sequence[Hypothesis]) -> Hypothesis:
     kind = group[0].kind
     if len(described(work, kind, work.baselines[kind.label])) >= SEVERAL:
         return group[0]
-    return max(group, key=lambda one: len(one.caption.sentences))
+    return max(group, key=lambda hypothesis: len(hypothesis.caption.sentences))
 
 
 def draw_baselines(work: FailuresState, draws: int) -> None:
     """Draws the baseline of each label, in equal parts, and keeps a random sample of its images."""
-    each = max(draws // len(work.baselines), 1)
-    sampled = min(SAMPLED, max(each // 10, 1))
+    draws_per_label = max(draws // len(work.baselines), 1)
+    sampled = min(SAMPLED, max(draws_per_label // 10, 1))
     captions = list(work.baselines.values())
     if work.describing is not None or work.config.verifier is not None:
-        wanted = [WantedDraws(caption, DISCOVERY, SAMPLE, sampled) for caption in captions]
-        work.drawing.draw(wanted, work.steps, "draw a sample of each label")
-        each = max(each - sampled, 1)
+        wanted_draws = [WantedDraws(caption, DISCOVERY, SAMPLE, sampled) for caption in captions]
+        work.drawing.draw(wanted_draws, work.steps, "draw a sample of each label")
+        draws_per_label = max(draws_per_label - sampled, 1)
     for number, share in enumerate(CHUNKS):
-        chunk = each - sum(int(each * other) for other in CHUNKS[:-1]) if share == CHUNKS[-1] else int(each * share)
-        wanted = [WantedDraws(caption, DISCOVERY, SEARCH, chunk, examples=2) for caption in captions]
-        work.drawing.draw(wanted, work.steps, f"draw baselines, part {number + 1} of {len(CHUNKS)}")
+        chunk = (
+            draws_per_label - sum(int(draws_per_label * other) for other in CHUNKS[:-1])
+            if share == CHUNKS[-1]
+            else int(draws_per_label * share)
+        )
+        wanted_draws = [WantedDraws(caption, DISCOVERY, SEARCH, chunk, examples=2) for caption in captions]
+        work.drawing.draw(wanted_draws, work.steps, f"draw baselines, part {number + 1} of {len(CHUNKS)}")
 
 
 def kinds_of(work: FailuresState) -> list[Kind]:
@@ -113,28 +119,33 @@ def kinds_of(work: FailuresState) -> list[Kind]:
     for decider in work.drawing.deciders:
         for label, caption in work.baselines.items():
             counts = work.drawing.counts(caption, decider.classifier, DISCOVERY, SEARCH)
-            named = (work.config.targets or {}).get(label)
-            targets = named or [
+            configured = (work.config.targets or {}).get(label)
+            targets = configured or [
                 name for name, _ in sorted(counts.taken_for.items(), key=lambda item: (-item[1], item[0]))
             ]
             kinds += [Kind(decider.classifier, label, target) for target in targets]
-            if counts.failures and named is None:
+            if counts.failures and configured is None:
                 kinds.append(Kind(decider.classifier, label, None))
     return kinds
 
 
-def _of_the_config(work: FailuresState, purse: RemainingDraws) -> list[Hypothesis]:
+def _of_the_config(work: FailuresState, budget: RemainingDraws) -> list[Hypothesis]:
     """Returns the config's own captions, which are confirmed whatever discovery shows: for any failure, and for the
     most frequent wrong label."""
     captions = [work.register(written(text, work.config.labels, "file", "captions")) for text in work.config.captions]
     names = [decider.classifier for decider in work.drawing.deciders]
     of_any = [Hypothesis(Kind(name, caption.label, None), caption) for caption in captions for name in names]
-    screen(work, of_any, purse, DRAWS_OF_CONFIG)
+    screen(work, of_any, budget, DRAWS_OF_CONFIG)
     result = []
-    for one in of_any:
-        counts = work.drawing.counts(one.caption, one.kind.classifier, DISCOVERY, SEARCH)
-        named = (work.config.targets or {}).get(one.kind.label) or [name for name, _ in counts.taken_for.most_common(1)]
-        result += [one, *(replace(one, kind=replace(one.kind, target=target)) for target in named)]
+    for hypothesis in of_any:
+        counts = work.drawing.counts(hypothesis.caption, hypothesis.kind.classifier, DISCOVERY, SEARCH)
+        labels = (work.config.targets or {}).get(hypothesis.kind.label) or [
+            name for name, _ in counts.taken_for.most_common(1)
+        ]
+        result += [
+            hypothesis,
+            *(replace(hypothesis, kind=replace(hypothesis.kind, target=target)) for target in labels),
+        ]
     return result
 
 
@@ -147,20 +158,20 @@ def _hypotheses(work: FailuresState, kind: Kind, clusters: Sequence[Sentences]) 
     failures = described(work, kind, base)
     common = mine(failures, background(work, kind.label), MINED)
     sets: dict[frozenset[str], Sentences] = {}  # in another order they say the same
-    for one in [*(mined.sentences for mined in common), *list(clusters or failures)[:WHOLE]]:
-        sets.setdefault(frozenset(one), one)
+    for sentence_set in [*(mined.sentences for mined in common), *list(clusters or failures)[:WHOLE]]:
+        sets.setdefault(frozenset(sentence_set), sentence_set)
     captions = [work.caption(kind.label, sentences, "cluster") for sentences in sets.values() if sentences]
     return [Hypothesis(kind, caption) for caption in dict.fromkeys(captions)]
 
 
 def promising(work: FailuresState, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
     """Returns the hypotheses that failed often enough on the seeds of discovery."""
-    return [one for one in hypotheses if _is_promising(work, one)]
+    return [hypothesis for hypothesis in hypotheses if _is_promising(work, hypothesis)]
 
 
-def _is_promising(work: FailuresState, one: Hypothesis) -> bool:
-    failures, draws = seen(work, one)
-    least = work.config.smallest_ratio * baseline_rate(work, one.kind)
+def _is_promising(work: FailuresState, hypothesis: Hypothesis) -> bool:
+    failures, draws = seen(work, hypothesis)
+    least = work.config.smallest_ratio * baseline_rate(work, hypothesis.kind)
     if not failures or failures <= draws * least:
         return False
     return failures >= FEWEST or 1 - math.exp(-draws * least) < SURPRISE
@@ -173,14 +184,20 @@ def chosen(work: FailuresState, hypotheses: Sequence[Hypothesis]) -> list[list[H
     The highest of many rates is the highest by chance too, so a rate is given its own error besides.
     """
     by_kind: dict[Kind, list[Hypothesis]] = {}
-    for one in promising(work, hypotheses):
-        by_kind.setdefault(one.kind, []).append(one)
+    for hypothesis in promising(work, hypotheses):
+        by_kind.setdefault(hypothesis.kind, []).append(hypothesis)
     result = []
     for group in by_kind.values():
         once = list(dict.fromkeys(group))
-        once.sort(key=lambda one: (-_certain(work, one), len(one.caption.sentences), one.caption.text))
-        alike = [one for one in once if _possible(work, one) >= _certain(work, once[0])]
-        shortest = min(alike, key=lambda one: len(one.caption.sentences))
+        once.sort(
+            key=lambda hypothesis: (
+                -_certain(work, hypothesis),
+                len(hypothesis.caption.sentences),
+                hypothesis.caption.text,
+            )
+        )
+        candidates = [hypothesis for hypothesis in once if _possible(work, hypothesis) >= _certain(work, once[0])]
+        shortest = min(candidates, key=lambda hypothesis: len(hypothesis.caption.sentences))
         result.append(list(dict.fromkeys([shortest, *once]))[:CONFIRMED])
     return result
 
@@ -192,34 +209,41 @@ def affordable(work: FailuresState, groups: Sequence[Sequence[Hypothesis]], draw
     More hypotheses would leave all undecided: each takes draws, and raises the evidence that the others need.
     """
     result = [group[0] for group in groups]
-    rest = sorted(((rank, one) for group in groups for rank, one in enumerate(group[1:])), key=lambda pair: pair[0])
-    for _, one in rest:
-        if _to_decide(work, [*result, one]) > draws:
+    further = sorted(
+        ((rank, hypothesis) for group in groups for rank, hypothesis in enumerate(group[1:])), key=lambda pair: pair[0]
+    )
+    for _, hypothesis in further:
+        if _to_decide(work, [*result, hypothesis]) > draws:
             break
-        result.append(one)
+        result.append(hypothesis)
     return result
 
 
 def _to_decide(work: FailuresState, hypotheses: Sequence[Hypothesis]) -> float:
     """Returns how many draws a test of all hypotheses takes, baselines included, if the rates are as seen."""
-    rates, bases = [rate(work, one) for one in hypotheses], [baseline_rate(work, one.kind) for one in hypotheses]
-    share = baseline_share(len({one.caption for one in hypotheses}))
-    needed = expected_draws(rates, bases, share, len(hypotheses) / work.config.alpha, worth=work.config.smallest_ratio)
+    rates, bases = (
+        [rate(work, hypothesis) for hypothesis in hypotheses],
+        [baseline_rate(work, hypothesis.kind) for hypothesis in hypotheses],
+    )
+    share = baseline_share(len({hypothesis.caption for hypothesis in hypotheses}))
+    draws_needed = expected_draws(
+        rates, bases, share, len(hypotheses) / work.config.alpha, worth=work.config.smallest_ratio
+    )
     of_caption: dict[str, float] = {}
     of_label: dict[str, float] = {}
-    for one, count in zip(hypotheses, needed.tolist(), strict=True):
-        of_caption[one.caption.caption_id] = max(of_caption.get(one.caption.caption_id, 0.0), count)
-        of_label[one.kind.label] = max(of_label.get(one.kind.label, 0.0), count * share)
+    for hypothesis, count in zip(hypotheses, draws_needed.tolist(), strict=True):
+        of_caption[hypothesis.caption.caption_id] = max(of_caption.get(hypothesis.caption.caption_id, 0.0), count)
+        of_label[hypothesis.kind.label] = max(of_label.get(hypothesis.kind.label, 0.0), count * share)
     return sum(of_caption.values()) + sum(of_label.values())
 
 
-def _certain(work: FailuresState, one: Hypothesis) -> float:
+def _certain(work: FailuresState, hypothesis: Hypothesis) -> float:
     """Returns a lower limit of the rate: one standard error below the estimate."""
-    failures, draws = seen(work, one)
+    failures, draws = seen(work, hypothesis)
     return max(failures - failures**0.5, 0.1) / draws if draws else 0.0
 
 
-def _possible(work: FailuresState, one: Hypothesis) -> float:
+def _possible(work: FailuresState, hypothesis: Hypothesis) -> float:
     """Returns an upper limit of the rate: one standard error above the estimate."""
-    failures, draws = seen(work, one)
+    failures, draws = seen(work, hypothesis)
     return (failures + failures**0.5) / draws if draws else 0.0

@@ -35,15 +35,17 @@ def note_setup(
 ) -> None:
     """Writes what the answers show into the run's manifest, as `setup`, and warns of it."""
     labelled = config.images.labelled is not None
-    found = []
-    for one in classifiers:
-        asking = _asking(one.decider)
-        answered = _answers_of_counts(asking, [count for count in counts if count[0] == asking.classifier], config.seed)
-        is_table = config.specs[asking.classifier].startswith("table:")
-        found += [setup_finding(each, asking, labelled) for each in detected(asking, answered, is_table)]
-    run.update({"setup": found})
-    for each in found:
-        steps.warn(sentences(each, len(config.specs) > 1))
+    findings = []
+    for classifier in classifiers:
+        question = _asking(classifier.decider)
+        answered = _answers_of_counts(
+            question, [count for count in counts if count[0] == question.classifier], config.seed
+        )
+        is_table = config.specs[question.classifier].startswith("table:")
+        findings += [setup_finding(kind, question, labelled) for kind in detected(question, answered, is_table)]
+    run.update({"setup": findings})
+    for finding in findings:
+        steps.warn(sentences(finding, len(config.specs) > 1))
 
 
 def of_baselines(work: FailuresState) -> list[Count]:
@@ -69,8 +71,8 @@ def of_images(answered: AnsweredImages, answers: ClaimAnswers) -> list[Count]:
     once = answered.once(np.ones(len(answered.labels), bool))
     return [
         (name, str(answered.labels[row]), answers.predicted[name][row], bool(answers.failed[name][row]), 1)
-        for name, known in answers.known.items()
-        for row in np.flatnonzero(once & known).tolist()
+        for name, is_answered in answers.known.items()
+        for row in np.flatnonzero(once & is_answered).tolist()
     ]
 
 
@@ -79,13 +81,15 @@ def _asking(decider: AnswerRules) -> Classification:
     return Classification(decider.classifier, decider.revision, tuple(decider.truths), groups, labels=decider.names)
 
 
-def _answers_of_counts(asking: Classification, counts: Sequence[Count], seed: int) -> LabelledAnswers:
-    at, number = positions(asking.labels), {name: i for i, name in enumerate(asking.classes)}
+def _answers_of_counts(question: Classification, counts: Sequence[Count], seed: int) -> LabelledAnswers:
+    position_of, number = positions(question.labels), {name: i for i, name in enumerate(question.classes)}
     truth, answer, times = [], [], []
-    for _, label, given, fails, count in counts:
-        own = asking.labels_of_class[number[label]][0]
+    for _, label, answer_given, fails, count in counts:
+        own_label = question.labels_of_class[number[label]][0]
         truth.append(number[label])
-        answer.append(at.get(given, -1) if fails and given is not None else -1 if fails else own)
+        answer.append(
+            position_of.get(answer_given, -1) if fails and answer_given is not None else -1 if fails else own_label
+        )
         times.append(count)
     rows = np.repeat(np.arange(len(times)), times)
     rows = np.random.default_rng(seed).permutation(rows)[:MOST_IMAGES]

@@ -54,8 +54,12 @@ class Describing:
     def sentences(self, images: Sequence[Image]) -> list[tuple[str, ...]]:
         """Returns the sentences about each image besides its label; () where the captioner said nothing usable."""
         ids = [content_id("describe", self._revision, label, data) for label, data in images]
-        known = self._read()
-        missing = {one: image for one, image in zip(ids, images, strict=True) if one not in known}
+        stored = self._read()
+        missing = {
+            description_id: image
+            for description_id, image in zip(ids, images, strict=True)
+            if description_id not in stored
+        }
         if missing:
             self._run.begin_writing()
             rows = pa.table(
@@ -69,10 +73,13 @@ class Describing:
                 out = self._run.location("descriptions")
                 describe_all(self._runner, rows, self._captioner, out, on_progress)
             self._known = None
-            known = self._read()
-        texts = [known[one] for one in ids]
+            stored = self._read()
+        texts = [stored[description_id] for description_id in ids]
         labels = [label for label, _ in images]
-        return [() if text is None else self._usable(text, of) for text, of in zip(texts, labels, strict=True)]
+        return [
+            () if text is None else self._usable(text, label_of_text)
+            for text, label_of_text in zip(texts, labels, strict=True)
+        ]
 
     def _read(self) -> dict[str, str | None]:
         if self._known is None:
@@ -81,10 +88,10 @@ class Describing:
         return self._known
 
     def _usable(self, text: str, label: str) -> tuple[str, ...]:
-        kept, dropped = usable(statements(text, label), label)
-        for one in dropped:
-            self.drop(label, one.sentence, one.reason)
-        return tuple(kept)
+        usable_sentences, unusable = usable(statements(text, label), label)
+        for sentence in unusable:
+            self.drop(label, sentence.sentence, sentence.reason)
+        return tuple(usable_sentences)
 
 
 @dataclass(frozen=True)
@@ -148,13 +155,15 @@ def start(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Step
     assert config.images.generate is not None
     source = generated(config.images.generate.model, models, seed)
     classifiers = contenders(config, models)
-    noted = noted_classifiers(config, models, steps)
-    known = models.describe("image_generator", source.name)
-    warn_of_assumptions(steps, source.name, known)
-    run.update({"models": {"generator": model_row(source.name, known), **noted}})
+    recorded = noted_classifiers(config, models, steps)
+    description = models.describe("image_generator", source.name)
+    warn_of_assumptions(steps, source.name, description)
+    run.update({"models": {"generator": model_row(source.name, description), **recorded}})
     stage = RoundStage(models.runner, source.load, classifiers, run.location("rounds"), seed)
     size = min(MOST_ROUND, max(LEAST_ROUND, config.budget.draws // ROUNDS_OF_A_RUN))
-    drawing = RoundDrawing(run, stage, source, [one.decider for one in classifiers], size, config.budget.draws)
+    drawing = RoundDrawing(
+        run, stage, source, [classifier.decider for classifier in classifiers], size, config.budget.draws
+    )
     work = FailuresState(
         config, run, models, steps, drawing, _describing(config, run, models, steps), baselines(config)
     )
@@ -166,20 +175,22 @@ def start(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Step
 def _describing(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps) -> Describing | None:
     if config.captioner is None:
         return None
-    known = models.describe("captioner", config.captioner)
-    revision = known.revision
-    run.update({"models": {"captioner": model_row(config.captioner, known)}})
-    warn_of_assumptions(steps, config.captioner, known)
+    description = models.describe("captioner", config.captioner)
+    revision = description.revision
+    run.update({"models": {"captioner": model_row(config.captioner, description)}})
+    warn_of_assumptions(steps, config.captioner, description)
     factory = partial(of_revision, models.captioner(config.captioner), revision, config.captioner)
     return Describing(run, models.runner, factory, revision, steps)
 
 
 def write_candidates(work: FailuresState) -> None:
     """Writes the captions of the run and of the questions to it."""
-    mine = table(work.candidates.values())
+    own_candidates = table(work.candidates.values())
     questions = of_persons(work.run.candidates)
-    others = questions.filter(pc.invert(pc.is_in(questions["caption_id"], mine["caption_id"].combine_chunks())))
-    work.run.write("candidates", pa.concat_tables([mine, others]))
+    of_questions = questions.filter(
+        pc.invert(pc.is_in(questions["caption_id"], own_candidates["caption_id"].combine_chunks()))
+    )
+    work.run.write("candidates", pa.concat_tables([own_candidates, of_questions]))
 
 
 def write_hypotheses(run: FailuresRun, rows: pa.Table) -> None:

@@ -83,7 +83,7 @@ class ActorsBackend(InCallingProcess):
         self._on_ray.check_placement()
         self.runner: Runner = self._on_ray
         self.searcher = self.runner
-        # Each once: where only its stage's process can describe a model, that takes seconds to start.
+        # Each once: where only a process of its stage can describe a model, starting it takes seconds.
         self._descriptions: dict[tuple[str, str], Description] = {}
 
     def describe(self, role: str, spec: str) -> Description:
@@ -95,13 +95,13 @@ class ActorsBackend(InCallingProcess):
         if role == "language_model":  # this process calls it
             return catalog.describe(role, spec) or description_of_loaded(self, role, spec)
         computing = computing_of(role, self._placement)
-        # Without GPUs every process there computes on a CPU, so that this one can say what a model will be.
+        # Without GPUs all processes there compute on CPUs, so this one can describe the model.
         on_cpus = not self._on_ray.gpus(DESCRIBED_IN[role])
         with devices.assigned(()) if on_cpus else nullcontext():
-            known = describe(role, computing, spec)
-        if known is None or known.of_device:
+            description = describe(role, computing, spec)
+        if description is None or description.of_device:
             return self.runner.call(partial(described, role, computing, spec), DESCRIBED_IN[role])
-        return known
+        return description
 
     def text_encoder(self, spec: str) -> TextEncoder:
         return EncoderThere(self.runner, computing_of("encoder", self._placement), spec)

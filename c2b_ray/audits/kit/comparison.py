@@ -86,19 +86,19 @@ class Comparison:
 def compared_names(
     runs: tuple[R, R],
     names: tuple[str | None, str | None],
-    known: Callable[[R], Sequence[str]],
+    names_of: Callable[[R], Sequence[str]],
     check: Callable[[R, R], None],
 ) -> tuple[str, str]:
     """Returns the names of A and B: two of one run, or one of each of two runs that `check` accepts.
 
-    `names`: as the user wrote them, needed where a run has several. `known`: returns the names in a run. Raises
+    `names`: as the user wrote them, needed where a run has several. `names_of`: returns the names in a run. Raises
     ConfigError where it is unclear which are meant; also what `check` raises.
     """
     run_a, run_b = runs
     if resolve(run_a.path)[1] == resolve(run_b.path)[1]:
-        return two_of(known(run_a), *names, run_a.path)
-    a = one_of(known(run_a), names[0], Argument.CLASSIFIER_A, run_a.path)
-    b = one_of(known(run_b), names[1], Argument.CLASSIFIER_B, run_b.path)
+        return two_of(names_of(run_a), *names, run_a.path)
+    a = one_of(names_of(run_a), names[0], Argument.CLASSIFIER_A, run_a.path)
+    b = one_of(names_of(run_b), names[1], Argument.CLASSIFIER_B, run_b.path)
     check(run_a, run_b)
     return a, b
 
@@ -142,9 +142,9 @@ def decide(rows: Iterable[ComparedRow], alpha: float, rising: str = WORSE) -> No
     """Fills in `q_value` of the comparable rows, which form one family (Benjamini & Hochberg 1995), and `change` of
     those where it is at most alpha. `rising`: what a positive difference is."""
     falling = BETTER if rising == WORSE else WORSE
-    known = [(row, p_value) for row in rows if (p_value := row["p_value"]) is not None]
-    q_values = benjamini_hochberg([p_value for _, p_value in known])
-    for (row, _), q_value in zip(known, q_values.tolist(), strict=True):
+    comparable = [(row, p_value) for row in rows if (p_value := row["p_value"]) is not None]
+    q_values = benjamini_hochberg([p_value for _, p_value in comparable])
+    for (row, _), q_value in zip(comparable, q_values.tolist(), strict=True):
         row["q_value"] = q_value
         if q_value <= alpha:
             row["change"] = rising if (row["difference"] or 0.0) > 0 else falling

@@ -43,15 +43,17 @@ def held_or_named(
     """Returns the classifiers that were passed as objects, as `held_in_memory` does, and the value of the config's
     `classifier`: that of the specs or objects that were passed; None where the config names its classifiers itself."""
     if isinstance(classifier, str) or (
-        isinstance(classifier, Mapping) and classifier and all(isinstance(one, str) for one in classifier.values())
+        isinstance(classifier, Mapping) and classifier and all(isinstance(model, str) for model in classifier.values())
     ):
-        held_in_memory(None, labels, via)  # refuses names of labels, which a spec has itself
-        return {}, classifier if isinstance(classifier, str) else {name: str(one) for name, one in classifier.items()}
-    held = held_in_memory(classifier, labels, via)  # type: ignore[arg-type]  # models alone
-    return held, specs_of(held)
+        held_in_memory(None, labels, via)  # refuses `labels`: a spec has its own
+        return {}, classifier if isinstance(classifier, str) else {
+            name: str(model) for name, model in classifier.items()
+        }
+    in_memory = held_in_memory(classifier, labels, via)  # type: ignore[arg-type]  # models alone
+    return in_memory, specs_of(in_memory)
 
 
-def specs_of(held: Mapping[str, MemoryClassifier]) -> dict[str, str] | None:
+def specs_of(in_memory: Mapping[str, MemoryClassifier]) -> dict[str, str] | None:
     """Returns the value of the config's `classifier`: name → spec; None where the config names its classifiers
     itself."""
-    return {name: classifier.spec for name, classifier in held.items()} or None
+    return {name: classifier.spec for name, classifier in in_memory.items()} or None

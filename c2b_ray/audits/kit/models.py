@@ -21,35 +21,35 @@ from c2b_ray.storage.confined import located, paths
 from c2b_ray.storage.run import Run
 
 
-def one_of(known: Sequence[str], name: str | None, option: Argument, path: str) -> str:
+def one_of(classifiers: Sequence[str], name: str | None, option: Argument, path: str) -> str:
     """Returns the classifier of the run at `path` that the user names: by its name, by a spec with paths relative to
     the working directory, or by its name on report pages. Without a name it returns the only classifier."""
     if name is None:
-        if len(known) != 1:
-            raise ConfigError(option, f"{path} has predictions of {listed(known)}; name one")
-        return known[0]
-    on_pages = {name: spec for spec, name in names_of(known).items()}
+        if len(classifiers) != 1:
+            raise ConfigError(option, f"{path} has predictions of {listed(classifiers)}; name one")
+        return classifiers[0]
+    on_pages = {name: spec for spec, name in names_of(classifiers).items()}
     for spec in (name, located(name, Path.cwd()), on_pages.get(name)):
-        if spec in known:
+        if spec in classifiers:
             return str(spec)
-    raise ConfigError(option, f"{path} has no predictions of {name!r}; {nearest(name, known)}")
+    raise ConfigError(option, f"{path} has no predictions of {name!r}; {nearest(name, classifiers)}")
 
 
-def two_of(known: Sequence[str], name_a: str | None, name_b: str | None, path: str) -> tuple[str, str]:
+def two_of(classifiers: Sequence[str], name_a: str | None, name_b: str | None, path: str) -> tuple[str, str]:
     """Returns two classifiers of one run, resolved as by `one_of`; a run's only two need not be named."""
-    a = None if name_a is None else one_of(known, name_a, Argument.CLASSIFIER_A, path)
-    b = None if name_b is None else one_of(known, name_b, Argument.CLASSIFIER_B, path)
+    a = None if name_a is None else one_of(classifiers, name_a, Argument.CLASSIFIER_A, path)
+    b = None if name_b is None else one_of(classifiers, name_b, Argument.CLASSIFIER_B, path)
     if a is not None and a == b:
         raise ConfigError(Argument.CLASSIFIER_B, f"{b} is compared with itself; name two classifiers, or two runs")
     if a is not None and b is not None:
         return a, b
-    if len(known) != 2:
+    if len(classifiers) != 2:
         raise ConfigError(
             (Argument.CLASSIFIER_A, Argument.CLASSIFIER_B),
-            f"{path} has predictions of {listed(known)}; name the two to compare, or a second run",
+            f"{path} has predictions of {listed(classifiers)}; name the two to compare, or a second run",
         )
-    others = [spec for spec in known if spec not in (a, b)]
-    return a or others.pop(0), b or others.pop(0)
+    remaining = [spec for spec in classifiers if spec not in (a, b)]
+    return a or remaining.pop(0), b or remaining.pop(0)
 
 
 def listed(specs: Sequence[str]) -> str:
@@ -59,15 +59,15 @@ def listed(specs: Sequence[str]) -> str:
 # A model's settings and where each was read: noted in a run, and warned of where nothing states them.
 
 
-def model_row(spec: str, known: Description) -> dict[str, Any]:
+def model_row(spec: str, description: Description) -> dict[str, Any]:
     """Returns the manifest's entry of a model: its spec and revision, and its settings where it tells them."""
-    facts = [asdict(fact) for fact in known.facts]
-    return {"spec": spec, "revision": known.revision, **({"facts": facts} if facts else {})}
+    facts = [asdict(fact) for fact in description.facts]
+    return {"spec": spec, "revision": description.revision, **({"facts": facts} if facts else {})}
 
 
-def warn_of_assumptions(steps: Steps, name: str, known: Description) -> None:
+def warn_of_assumptions(steps: Steps, name: str, description: Description) -> None:
     """Sends a warning for each setting that no file of a model states. `name`: of the model, for people."""
-    for fact in known.facts:
+    for fact in description.facts:
         if fact.assumed:
             steps.warn(assumption(name, fact))
 
@@ -76,13 +76,13 @@ def fact_line(fact: ModelFact) -> str:
     """Returns a setting, where it was read, and for an assumed one the option that states it."""
     if not fact.assumed:
         return f"{fact.name}: {fact.value} ({fact.source})"
-    stated = f"; state it with {fact.option}= in the spec" if fact.option else ""
-    return f"{fact.name}: {fact.value}, which is ASSUMED ({fact.source}){stated}"
+    hint = f"; state it with {fact.option}= in the spec" if fact.option else ""
+    return f"{fact.name}: {fact.value}, which is ASSUMED ({fact.source}){hint}"
 
 
 def assumption(name: str, fact: ModelFact) -> str:
-    stated = f"; `{fact.option}=` in its spec states it" if fact.option else ""
-    return f"{name}: {fact.name} is assumed to be {fact.value} ({fact.source}){stated}"
+    hint = f"; `{fact.option}=` in its spec states it" if fact.option else ""
+    return f"{name}: {fact.name} is assumed to be {fact.value} ({fact.source}){hint}"
 
 
 # The models of a run: noted in its manifest when it begins, and compared with the notes when it resumes.
@@ -108,19 +108,19 @@ def check_language_model(run: Run, name: str, spec: str) -> None:
     """Raises RunError where the files of a language model, if they are on this machine, are not those that the run
     noted under `name`. No model is loaded or called."""
     try:
-        known = catalog.describe("language_model", spec)
+        description = catalog.describe("language_model", spec)
     except InputError:  # its files are elsewhere
         return
-    if known is not None:
-        _check(run, name, (run.manifest.get("models") or {}).get(name), known.revision)
+    if description is not None:
+        _check(run, name, (run.manifest.get("models") or {}).get(name), description.revision)
 
 
-def _check(run: Run, name: str, noted: Mapping[str, str] | None, revision: str) -> None:
-    then = (noted or {}).get("revision")
-    if then is not None and then != revision:
+def _check(run: Run, name: str, recorded: Mapping[str, str] | None, revision: str) -> None:
+    recorded_revision = (recorded or {}).get("revision")
+    if recorded_revision is not None and recorded_revision != revision:
         raise RunError(
-            f"{run.path} was begun with another {name}: its revision was {then}, and is {revision} now; give another "
-            "--out, or put the former files (and precision) back",
+            f"{run.path} was begun with another {name}: its revision was {recorded_revision}, and is {revision} now; "
+            "give another --out, or put the former files (and precision) back",
             run=run.path,
         )
 
@@ -132,26 +132,30 @@ def check_spec(field: str, role: str, spec: str) -> None:
     """Raises ConfigError for `field` where the spec cannot be of that role, or names files or models that do
     not exist."""
     scheme = catalog.parse(spec).scheme
-    known = catalog.schemes()[role]
-    if scheme not in known:
-        raise ConfigError(field, f"{spec}: no {role} has the scheme {scheme!r}; {nearest(scheme, known)}")
-    for what, path in paths(spec):
+    schemes = catalog.schemes()[role]
+    if scheme not in schemes:
+        raise ConfigError(field, f"{spec}: no {role} has the scheme {scheme!r}; {nearest(scheme, schemes)}")
+    for part, path in paths(spec):
         if not (files.exists(path) if is_remote(path) else Path(path).expanduser().exists()):
-            raise ConfigError(field, f"{spec}: no such file or directory: {path} ({what})")
-    if scheme == "scripted":  # the one that loads at once, from a document that may be wrong
+            raise ConfigError(field, f"{spec}: no such file or directory: {path} ({part})")
+    if scheme == "scripted":  # it loads at once, and its document may be wrong
         model = catalog.parse(spec)
         catalog.loader(role, model)(model)
     if scheme == "world" and role != "classifier":  # a classifier is loaded for its labels
         from c2b_ray.world.zoo import names  # here, with the renderer that it imports: few audits name one
 
-        name, there = catalog.parse(spec).name, names(role)
-        if name not in there:
-            raise ConfigError(field, f"{spec}: the world has no {role} {name!r}; {nearest(name, there)}")
+        name, model_names = catalog.parse(spec).name, names(role)
+        if name not in model_names:
+            raise ConfigError(field, f"{spec}: the world has no {role} {name!r}; {nearest(name, model_names)}")
 
 
 def named_models(config: BaseModel) -> list[tuple[str, str, str]]:
     """Returns (field, role, spec) of each model."""
-    return [(one.field, one.names.value, one.text) for one in texts_of(config) if one.names in MODELS]
+    return [
+        (named_text.field, named_text.names.value, named_text.text)
+        for named_text in texts_of(config)
+        if named_text.names in MODELS
+    ]
 
 
 def check_specs(config: BaseModel) -> None:
@@ -167,13 +171,13 @@ def paths_read(config: BaseModel, in_driver: Container[Names] = (Names.LANGUAGE_
     `in_driver`: the models that no stage calls.
     """
     read: dict[str, str] = {}
-    for one in texts_of(config):
-        if one.names in MODELS and one.names not in in_driver:
-            read |= {path: one.field for _, path in paths(one.text)}
-        elif one.names in (Names.TABLE, Names.ROOT, Names.CAPTIONED):
-            read[one.text] = one.field
-        elif one.names is Names.INDEX:
-            read[index_folder(one.text)] = one.field
+    for named_text in texts_of(config):
+        if named_text.names in MODELS and named_text.names not in in_driver:
+            read |= {path: named_text.field for _, path in paths(named_text.text)}
+        elif named_text.names in (Names.TABLE, Names.ROOT, Names.CAPTIONED):
+            read[named_text.text] = named_text.field
+        elif named_text.names is Names.INDEX:
+            read[index_folder(named_text.text)] = named_text.field
     return read
 
 

@@ -42,8 +42,8 @@ def left(progress: Progress) -> str:
 def whole(event: Event) -> str:
     if event.progress is None or event.progress.whole is None:
         return ""
-    whole = event.progress.whole
-    return f"; {words.count(whole.done)} of at most {words.count(whole.most)} of the run"
+    total = event.progress.whole
+    return f"; {words.count(total.done)} of at most {words.count(total.most)} of the run"
 
 
 def lasting(seconds: float) -> str:

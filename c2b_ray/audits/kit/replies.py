@@ -51,20 +51,22 @@ class KeptReplies:
             return self._model.chat(requests)
         revision = self.revision  # once: behind Serve it is a call
         ids = [content_id("reply", revision, asdict(request)) for request in requests]
-        known = _read(opened(self._out))
-        missing = {one: request for one, request in zip(ids, requests, strict=True) if one not in known}
+        stored = _read(opened(self._out))
+        missing = {reply_id: request for reply_id, request in zip(ids, requests, strict=True) if reply_id not in stored}
         if missing:
             with writing(self._out) as parts:
-                known |= self._answered(missing, parts, len(set(ids)) - len(missing))
-        return [known[one] for one in ids]
+                stored |= self._answered(missing, parts, len(set(ids)) - len(missing))
+        return [stored[reply_id] for reply_id in ids]
 
     def _answered(self, missing: dict[str, ChatRequest], parts: Parts, resumed: int) -> dict[str, ChatReply]:
         result: dict[str, ChatReply] = {}
         teller, names, size = ProgressCounter(self._listener, resumed, resumed + len(missing)), list(missing), FIRST
         while len(result) < len(names):
             began, batch = time.monotonic(), names[len(result) : len(result) + size]
-            replies = dict(zip(batch, self._model.chat([missing[one] for one in batch]), strict=True))
-            rows = [{"reply_id": one, "text": reply.text, "error": reply.error} for one, reply in replies.items()]
+            replies = dict(zip(batch, self._model.chat([missing[reply_id] for reply_id in batch]), strict=True))
+            rows = [
+                {"reply_id": reply_id, "text": reply.text, "error": reply.error} for reply_id, reply in replies.items()
+            ]
             parts.write(pa.Table.from_pylist(rows, REPLIES), "reply_id")
             result |= replies
             teller.wrote(len(rows), sum(reply.error is not None for reply in replies.values()))

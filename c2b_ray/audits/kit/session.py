@@ -65,9 +65,9 @@ def classifications(spec: str) -> float | None:
 
 def measurements(load: Load, rows: Rows) -> Cost:
     """Returns the cost of measuring these rows of a source, by a trial of some of them, from all parts of it."""
-    some = rows[:: max(1, len(rows) // TRIAL)][:TRIAL]
-    trial = pa.table({"image_id": [str(row) for row in some], "row": some})
-    rate = _per_second(lambda: measured(trial, load), len(some)) if len(some) else None
+    sample = rows[:: max(1, len(rows) // TRIAL)][:TRIAL]
+    trial = pa.table({"image_id": [str(row) for row in sample], "row": sample})
+    rate = _per_second(lambda: measured(trial, load), len(sample)) if len(sample) else None
     return Cost("images to measure", len(rows), len(rows), rate, "all of them, before any is classified")
 
 
@@ -153,7 +153,7 @@ class Steps:
         including those of rows that it did not write. Yields a function that reports the images made so far, for long
         rows; called at each batch, it raises what the listener raises.
         """
-        before, made_before, told, last = held(), made(), 0, time.monotonic()
+        held_before, made_before, told, last = held(), made(), 0, time.monotonic()
 
         def now() -> None:
             nonlocal told, last
@@ -165,9 +165,9 @@ class Steps:
         try:
             yield now
         finally:
-            after = held()
-            took = max(after - before, made() - made_before) - told
-            self._tell(Event(name, "progress", counts={IMAGES: took, IMAGES_HELD: after}))
+            held_after = held()
+            took = max(held_after - held_before, made() - made_before) - told
+            self._tell(Event(name, "progress", counts={IMAGES: took, IMAGES_HELD: held_after}))
 
     def warn(self, what: str) -> None:
         self._tell(Event(what, "warning"))

@@ -38,19 +38,19 @@ def compared_with(
     `keys`: the names of the images. `truth`: their classes, as the images' source spells them, where they are known.
     Raises SourceError where a table lists none of the images, with the commonest cause.
     """
-    said = []
+    sentences = []
     for spec in specs.values():
         if is_table(spec) and keys:
             table: Any = catalog.classifier(spec)
             rows = np.array([-1 if (row := table.row_of(key)) is None else row for key in keys], np.int64)
-            said += _unlisted(spec, table, keys, rows)
+            sentences += _unlisted(spec, table, keys, rows)
             if truth is not None:
-                said += _always_right(spec, table, rows, truth, _groups(spec, table, classes, label_map))
-    return said
+                sentences += _always_right(spec, table, rows, truth, _groups(spec, table, classes, label_map))
+    return sentences
 
 
 def said_of_tables(specs: Mapping[str, str], keys: Sequence[str]) -> list[str]:
-    """Like `compared_with`, of images that are known by their names alone; a table of other images is said too."""
+    """Like `compared_with`, of images that are known by their names alone; it also reports a table of other images."""
     try:
         return compared_with(specs, keys)
     except SourceError as error:
@@ -58,11 +58,11 @@ def said_of_tables(specs: Mapping[str, str], keys: Sequence[str]) -> list[str]:
 
 
 def _unlisted(spec: str, table: Any, keys: Sequence[str], rows: NDArray[np.int64]) -> list[str]:
-    lacking = [keys[at] for at in np.flatnonzero(rows < 0).tolist()]
-    if not lacking:
+    unlisted = [keys[i] for i in np.flatnonzero(rows < 0).tolist()]
+    if not unlisted:
         return []
-    cause = cause_of(table.files, lacking)
-    if len(lacking) == len(keys):
+    cause = cause_of(table.files, unlisted)
+    if len(unlisted) == len(keys):
         why = cause or f"it lists {next(iter(table.files))!r}, and an image is called {keys[0]!r}"
         raise SourceError(
             f"{spec}: the table lists none of the {len(keys):,} images; {why}. Write the files as the images are "
@@ -70,13 +70,13 @@ def _unlisted(spec: str, table: Any, keys: Sequence[str], rows: NDArray[np.int64
             "table"
         )
     hint = f"; {cause}" if cause else ""
-    images = "image is" if len(lacking) == 1 else "images are"
-    return [f"{spec}: {len(lacking):,} of {len(keys):,} {images} not in the table, such as {lacking[0]!r}{hint}"]
+    images = "image is" if len(unlisted) == 1 else "images are"
+    return [f"{spec}: {len(unlisted):,} of {len(keys):,} {images} not in the table, such as {unlisted[0]!r}{hint}"]
 
 
 def _groups(spec: str, table: Any, classes: Sequence[str], label_map: LabelMap | None) -> dict[str, set[int]]:
     """Returns the labels' positions by class, as classes are compared; nothing where classes and labels do not fit,
-    which is said elsewhere."""
+    which another check reports."""
     try:
         groups = classification(spec, table, classes, label_map).labels_of_class
     except C2BError:

@@ -88,7 +88,7 @@ def find_directions(config: LatentConfig, out: str | Path | None, session: Sessi
     run_id = content_id("latent", fields)
     steps = Steps(session.listener)
     with backend(via, session.placement) as models:
-        plan = _planned(config, models, steps)  # first: what cannot be searched leaves no directory behind
+        plan = _planned(config, models, steps)  # first, so that what cannot be searched leaves no directory
         with open_latent_run(out or f"{RUNS}/latent-{run_id}", run_id, fields) as run:
             walk(plan, run, models, steps)
             with steps.step("report"):
@@ -118,16 +118,16 @@ def walk(plan: Plan, run: LatentRun, models: Backend, steps: Steps) -> None:
     run.write("hyperplanes", plan.hyperplanes)
     run.write("problems", pa.Table.from_pylist(plan.problems, PROBLEMS))
     run.update({"models": plan.models})
-    for name, known in plan.classifiers.items():
-        warn_of_assumptions(steps, name, known)
+    for name, description in plan.classifiers.items():
+        warn_of_assumptions(steps, name, description)
     if plan.rows:
         run.begin_writing()
         work = (plan.config, plan.orders, plan.specs)
-        held = partial(_images_used, run)
+        count_images = partial(_images_used, run)
         with (
             steps.step("search") as on_progress,
-            steps.images("search", held, IMAGES.total) as now,
-            IMAGES.calling(now),
+            steps.images("search", count_images, IMAGES.total) as report_images,
+            IMAGES.calling(report_images),
         ):
             search_all(models.runner, plan.rows, work, run.location("searches"), on_progress)
     _write_directions(run, [row["search_id"] for row in plan.rows], plan.config.evidence)
@@ -142,23 +142,23 @@ def _planned(config: LatentConfig, models: Backend, steps: Steps) -> Plan:
         generators = {name: _describe(spec, models) for name, spec in config.generators.items()}
         with devices.exactly():  # as their gradients are computed
             classifiers = {name: models.describe("classifier", spec) for name, spec in config.classifiers.items()}
-        stated = _stated(config, classifiers, generators)
-        of = grounds(config, generators)
-        for one in stated:
-            if one.problem.target is not None:
-                learn_from_references(of, one.problem, one.specs, models)
-    plan = Plan(config, {}, [], {}, [], of.table(), _models(config, classifiers, generators), classifiers)
-    for one in stated:
-        order = order_of(one, of)
+        latent_problems = _stated(config, classifiers, generators)
+        hyperplanes = grounds(config, generators)
+        for latent_problem in latent_problems:
+            if latent_problem.problem.target is not None:
+                learn_from_references(hyperplanes, latent_problem.problem, latent_problem.specs, models)
+    plan = Plan(config, {}, [], {}, [], hyperplanes.table(), _models(config, classifiers, generators), classifiers)
+    for latent_problem in latent_problems:
+        order = order_of(latent_problem, hyperplanes)
         if isinstance(order, OmittedProblem):
-            plan.problems.append(row_of(one, [], order.reason, searched=False))
+            plan.problems.append(row_of(latent_problem, [], order.reason, searched=False))
             continue
-        plan.problems.append(row_of(one, sorted(order.known), reservation(one, of)))
-        plan.specs[one.name] = one.specs
+        plan.problems.append(row_of(latent_problem, sorted(order.known), reservation(latent_problem, hyperplanes)))
+        plan.specs[latent_problem.name] = latent_problem.specs
         for method in config.methods:
-            name = search_id(order, one, method, config)
+            name = search_id(order, latent_problem, method, config)
             plan.orders[name] = order
-            plan.rows.append({"search_id": name, "problem": one.name, "method": method})
+            plan.rows.append({"search_id": name, "problem": latent_problem.name, "method": method})
     return plan
 
 
@@ -170,35 +170,36 @@ def _stated(
     result = []
     problems = config.each()
     for name, problem in zip(names_of(problems), problems, strict=True):
-        about = classifiers[str(problem.classifier)]
+        description = classifiers[str(problem.classifier)]
         used = {
-            config.classifiers[one]: classifiers[one].revision for one in [str(problem.classifier), *problem.references]
+            config.classifiers[name_of_classifier]: classifiers[name_of_classifier].revision
+            for name_of_classifier in [str(problem.classifier), *problem.references]
         }
         used[config.generators[str(problem.generator)]] = generators[str(problem.generator)].revision
         specs = Specs(
             config.generators[str(problem.generator)],
             config.classifiers[str(problem.classifier)],
             problem.label,
-            tuple(config.classifiers[one] for one in problem.references),
+            tuple(config.classifiers[name_of_classifier] for name_of_classifier in problem.references),
             used,
         )
-        result.append(LatentProblem(name, problem, specs, chosen_label(about.labels, problem.label)))
+        result.append(LatentProblem(name, problem, specs, chosen_label(description.labels, problem.label)))
     return result
 
 
 def _images_used(run: LatentRun) -> int:
     """Returns the number of images that finished searches have used."""
-    found = run.read("searches", ["directions"])["directions"].combine_chunks()
-    return int(pc.sum(pc.struct_field(pc.list_flatten(found), "images_used")).as_py() or 0)
+    directions = run.read("searches", ["directions"])["directions"].combine_chunks()
+    return int(pc.sum(pc.struct_field(pc.list_flatten(directions), "images_used")).as_py() or 0)
 
 
 def _write_directions(run: LatentRun, ids: Sequence[str], evidence: EvidenceConfig) -> None:
-    place = {name: number for number, name in enumerate(ids)}
-    rows = [row for row in run.read("searches").to_pylist() if row["search_id"] in place]
-    rows.sort(key=lambda row: place[row["search_id"]])
-    directions = with_q_values([one for row in rows for one in row["directions"]], evidence)
+    position_of = {name: number for number, name in enumerate(ids)}
+    rows = [row for row in run.read("searches").to_pylist() if row["search_id"] in position_of]
+    rows.sort(key=lambda row: position_of[row["search_id"]])
+    directions = with_q_values([row_found for row in rows for row_found in row["directions"]], evidence)
     run.write("directions", pa.Table.from_pylist(directions, DIRECTIONS))
-    run.write("strips", pa.Table.from_pylist([one for row in rows for one in row["strips"]], STRIPS))
+    run.write("strips", pa.Table.from_pylist([row_found for row in rows for row_found in row["strips"]], STRIPS))
 
 
 def _describe(spec: str, models: Backend) -> Description:

@@ -77,10 +77,10 @@ def _pairs(a: ComparedSearch | None, b: ComparedSearch | None) -> Iterator[_Pair
         return
     findings_a, findings_b = ([row for row in side.rows if row["verdict"] == FOUND] for side in (a, b))
     last_a, last_b = (next((row for row in side.rows if row["verdict"] != FOUND), None) for side in (a, b))
-    alike = _alike(findings_a, findings_b)
-    yield from alike
-    rest_a = [row for row in findings_a if not any(pair.a is row for pair in alike)]
-    rest_b = [row for row in findings_b if not any(pair.b is row for pair in alike)]
+    matched = _alike(findings_a, findings_b)
+    yield from matched
+    rest_a = [row for row in findings_a if not any(pair.a is row for pair in matched)]
+    rest_b = [row for row in findings_b if not any(pair.b is row for pair in matched)]
     yield from (_Pair(row, last_b, note=_other_side_text(last_b, "B")) for row in rest_a)
     yield from (_Pair(last_a, row, note=_other_side_text(last_a, "A")) for row in rest_b)
     if not rest_a and not rest_b and last_a is not None and last_b is not None:
@@ -98,8 +98,10 @@ def _apart(a: ComparedSearch, b: ComparedSearch) -> str:
     if a.target is None or b.target is None:
         return "" if a.target is b.target else "only one holds a target fixed"
     cosine = float(a.target @ b.target / np.linalg.norm(a.target) / np.linalg.norm(b.target))
-    angle, room = float(np.arccos(np.clip(cosine, -1, 1))), a.angle + b.angle + 1e-6
-    return "" if angle <= room else f"the target's hyperplanes are {angle:.2f} radians apart, more than their doubt"
+    angle, tolerance = float(np.arccos(np.clip(cosine, -1, 1))), a.angle + b.angle + 1e-6
+    return (
+        "" if angle <= tolerance else f"the target's hyperplanes are {angle:.2f} radians apart, more than their doubt"
+    )
 
 
 def _alike(a: Sequence[Row], b: Sequence[Row]) -> list[_Pair]:
@@ -111,9 +113,9 @@ def _alike(a: Sequence[Row], b: Sequence[Row]) -> list[_Pair]:
     cosines = np.abs(vectors[0] @ vectors[1].T)
     free = vectors[0].shape[1] - len(a[0]["known"] or ()) - (a[0]["cos_target"] is not None)
     by_chance = chance_cosine(max(free, 1), cosines.size)
-    beyond = np.where(cosines >= by_chance, cosines, 0.0)
-    matched = zip(*linear_sum_assignment(beyond, maximize=True), strict=True)
-    return [_Pair(a[i], b[j], min(float(cosines[i, j]), 1.0), by_chance) for i, j in matched if beyond[i, j] > 0]
+    above_chance = np.where(cosines >= by_chance, cosines, 0.0)
+    matched = zip(*linear_sum_assignment(above_chance, maximize=True), strict=True)
+    return [_Pair(a[i], b[j], min(float(cosines[i, j]), 1.0), by_chance) for i, j in matched if above_chance[i, j] > 0]
 
 
 def chance_cosine(dimension: int, pairs: int = 1) -> float:
@@ -128,19 +130,21 @@ def chance_cosine(dimension: int, pairs: int = 1) -> float:
 
 def _row(pair: _Pair, level: float) -> ComparisonRow:
     a, b = pair.a or {}, pair.b or {}
-    either, note, numbers = a or b, pair.note, compared()
+    present, note, numbers = a or b, pair.note, compared()
     if a and b:
-        silent = [of for of in (a, b) if of["effect"] is None or np.isnan(of["effect"])]
-        if silent:
-            note = silent[0]["reason"]
+        without_effect = [
+            search_row for search_row in (a, b) if search_row["effect"] is None or np.isnan(search_row["effect"])
+        ]
+        if without_effect:
+            note = without_effect[0]["reason"]
         else:
             numbers = _difference(a, b, level)
     return {
-        "generator": either["generator"],
-        "target": either["target"],
-        "label": either["label"],
-        "method": either["method"],
-        "known": either["known"],
+        "generator": present["generator"],
+        "target": present["target"],
+        "label": present["label"],
+        "method": present["method"],
+        "known": present["known"],
         "problem_a": a.get("problem"),
         "problem_b": b.get("problem"),
         "rank_a": a.get("rank"),
@@ -161,7 +165,7 @@ def _row(pair: _Pair, level: float) -> ComparisonRow:
 
 
 def _difference(a: Row, b: Row, level: float) -> ComparedRow:
-    reach = sum((of["effect_high"] - of["effect_low"]) / 2 for of in (a, b))
+    reach = sum((side["effect_high"] - side["effect_low"]) / 2 for side in (a, b))
     difference = abs(b["effect"]) - abs(a["effect"])
     error = reach / stats.norm.ppf(1 - level / 2)
     p_value = 2 * float(stats.norm.sf(abs(difference) / error)) if error > 0 else float(difference == 0)

@@ -33,8 +33,8 @@ def findings(run: LatentRun, classifier: str | None = None) -> list[gates.GateCe
     answer is in doubt."""
     rows = run.directions.to_pylist()
     if classifier is not None:
-        chosen = one_of(classifiers_of(run), classifier, Argument.CLASSIFIER, run.path)
-        rows = [row for row in rows if row["classifier"] == chosen]
+        chosen_classifier = one_of(classifiers_of(run), classifier, Argument.CLASSIFIER, run.path)
+        rows = [row for row in rows if row["classifier"] == chosen_classifier]
     return [*map(_cell, rows), *_numbers(rows)]
 
 
@@ -50,11 +50,11 @@ def _cell(row: Mapping[str, Any]) -> gates.GateCell:
 
 def _numbers(rows: Sequence[Mapping[str, Any]]) -> Iterator[gates.GateCell]:
     for classifier in dict.fromkeys(row["classifier"] for row in rows):
-        mine = [row for row in rows if row["classifier"] == classifier]
-        found = {(row["problem"], row["method"]) for row in mine if row["verdict"] == FOUND}
-        silent = [row["reason"] for row in mine if row["verdict"] == UNDETERMINED]
-        values = {"findings": len(found), "n": sum(row["images_used"] for row in mine)}
-        yield gates.GateCell(classifier, ALL, values | {"doubt": silent[0] if len(silent) == len(mine) else None})
+        own_rows = [row for row in rows if row["classifier"] == classifier]
+        searches_with_finding = {(row["problem"], row["method"]) for row in own_rows if row["verdict"] == FOUND}
+        reasons = [row["reason"] for row in own_rows if row["verdict"] == UNDETERMINED]
+        values = {"findings": len(searches_with_finding), "n": sum(row["images_used"] for row in own_rows)}
+        yield gates.GateCell(classifier, ALL, values | {"doubt": reasons[0] if len(reasons) == len(own_rows) else None})
 
 
 SAME = ("search", "evidence")
@@ -97,21 +97,21 @@ def _searches(run: LatentRun, classifier: str) -> dict[tuple[Any, ...], Compared
     """Returns the searches by what was searched. Of several equal problems, the first ones are compared with each
     other."""
     revisions, planes = _revisions(run), {(row["generator"], row["attribute"]): row for row in _planes(run)}
-    of: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    rows_of_search: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in run.directions.to_pylist():
         if row["classifier"] == classifier:
-            of.setdefault((row["problem"], row["method"]), []).append(row)
+            rows_of_search.setdefault((row["problem"], row["method"]), []).append(row)
     result: dict[tuple[Any, ...], ComparedSearch] = {}
-    seen: Counter[tuple[Any, ...]] = Counter()
-    for rows in of.values():
+    times_seen: Counter[tuple[Any, ...]] = Counter()
+    for rows in rows_of_search.values():
         first = rows[0]
         key = (revisions[first["generator"]], *(first[name] for name in ("target", "label", "method")))
         key = (*key, tuple(first["known"] or ()))
         plane = planes.get((first["generator"], first["target"]))
         normal = None if plane is None else np.array(plane["normal"])
         angle = 0.0 if plane is None else float(plane["angle"] or 0.0)
-        result[*key, seen[key]] = ComparedSearch(sorted(rows, key=lambda row: row["rank"]), normal, angle)
-        seen[key] += 1
+        result[*key, times_seen[key]] = ComparedSearch(sorted(rows, key=lambda row: row["rank"]), normal, angle)
+        times_seen[key] += 1
     return result
 
 

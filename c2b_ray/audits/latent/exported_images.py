@@ -26,14 +26,14 @@ def run_images(run: LatentRun, classifier: str | None = None) -> RunImages:
     directions."""
     if not run.has("directions"):
         raise RunError(f"{run.path}: the run has no directions yet; run its c2b latent to the end", run=run.path)
-    known = run.problems["classifier"].to_pylist()
-    rows = of_classifier(run.directions, classifier, known).to_pylist()
+    classifiers = run.problems["classifier"].to_pylist()
+    rows = of_classifier(run.directions, classifier, classifiers).to_pylist()
     names = names_of([row["classifier"] for row in rows])
-    # A finding of no classifier: its images are no failures, and a view of those that failed would be empty.
-    found = [Finding(tag_of(row), _sentence(row, names)) for row in rows if row["verdict"] == "found"]
+    # The finding names no classifier: its images are no failures, so a view of failures would be empty.
+    findings = [Finding(tag_of(row), _sentence(row, names)) for row in rows if row["verdict"] == "found"]
     directions = {row["direction_id"]: row for row in rows}
     title = f"Directions that change the answers of {', '.join(names.values())}"
-    return RunImages(partial(_tables, run, directions, names), found, title, about(run))
+    return RunImages(partial(_tables, run, directions, names), findings, title, about(run))
 
 
 def tag_of(row: Row) -> str:
@@ -61,15 +61,15 @@ def _tables(
 
 def _row(strip: Row, directions: Mapping[str, Row], names: Mapping[str, str]) -> dict[str, Any]:
     direction = directions[strip["direction_id"]]
-    place = f"latent {strip['latent']}, {strip['position']:+g} standard deviations"
+    strip_position = f"latent {strip['latent']}, {strip['position']:+g} standard deviations"
     return {
         "image_id": content_id("exported", strip["direction_id"], strip["latent"], strip["position"]),
-        "key": place,
+        "key": strip_position,
         "location": None,
         "bytes": strip["image"],
         "truth": None,
         "text": strip["caption"],
-        # P(label): neither right nor wrong, for nobody says what a generated image shows.
+        # P(label) is neither right nor wrong: what a generated image shows is not known.
         "predictions": [
             {
                 "classifier": names[direction["classifier"]],

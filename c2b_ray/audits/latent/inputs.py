@@ -77,9 +77,11 @@ def labelled_latents(
                     "latents",
                     f"row {row} of {generator}: expected {dimensions[generator]} finite numbers in {LATENT!r}",
                 )
-        others = [name for name in table.column_names if name not in (GENERATOR, LATENT) and _is_attribute(table, name)]
+        attribute_columns = [
+            name for name in table.column_names if name not in (GENERATOR, LATENT) and _is_attribute(table, name)
+        ]
         latents = np.array(vectors, np.float32).reshape(len(vectors), dimensions[generator])
-        result[generator] = _each_once(Labelled(latents, {name: rows[name].to_pylist() for name in others}))
+        result[generator] = _each_once(Labelled(latents, {name: rows[name].to_pylist() for name in attribute_columns}))
     return result
 
 
@@ -106,11 +108,13 @@ def _each_once(labelled: Labelled) -> Labelled:
     order = np.argsort(first, kind="stable")
     attributes = {}
     for name, values in labelled.attributes.items():
-        said: list[list[Any]] = [[] for _ in first]
+        labels_of_latent: list[list[Any]] = [[] for _ in first]
         for group, value in zip(number.reshape(-1).tolist(), values, strict=True):
-            if _is_label(value) and value not in said[group]:
-                said[group].append(value)
-        attributes[name] = [said[group][0] if len(said[group]) == 1 else None for group in order.tolist()]
+            if _is_label(value) and value not in labels_of_latent[group]:
+                labels_of_latent[group].append(value)
+        attributes[name] = [
+            labels_of_latent[group][0] if len(labels_of_latent[group]) == 1 else None for group in order.tolist()
+        ]
     return Labelled(labelled.latents[first[order]], attributes)
 
 
@@ -164,8 +168,8 @@ def _of_each(table: pa.Table, names: Mapping[str, Sequence[str]], field: str) ->
         if len(names) > 1:
             raise ConfigError(field, f"has no column {GENERATOR!r}, and there are {len(names)} generators")
         return {next(iter(names)): table}
-    called = {name: generator for generator, all_names in names.items() for name in all_names}
-    column = [called.get(str(value)) for value in table[GENERATOR].to_pylist()]
+    generator_of_name = {name: generator for generator, all_names in names.items() for name in all_names}
+    column = [generator_of_name.get(str(value)) for value in table[GENERATOR].to_pylist()]
     result = {}
     for generator in names:
         rows = [row for row, value in enumerate(column) if value == generator]
@@ -200,7 +204,7 @@ class AttributeHyperplanes:
         return None if key in self.excluded else self.planes.get(key)
 
     def attributes(self, generator: str) -> list[str]:
-        return [name for of, name in self.planes if of == generator]
+        return [name for of_generator, name in self.planes if of_generator == generator]
 
     def held_out(self, generator: str, attribute: str) -> tuple[Floats, NDArray[np.bool_]] | None:
         """Returns latents that no hyperplane was trained on, with the attribute's values; None where none are
@@ -258,9 +262,9 @@ class AttributeHyperplanes:
         """Returns the rows of `tables.latent.HYPERPLANES`."""
         rows = []
         for key in dict.fromkeys([*self.planes, *self.excluded]):
-            about = {"generator": key[0], "attribute": key[1], "trained_on": self.trained_on.get(key)}
+            fields = {"generator": key[0], "attribute": key[1], "trained_on": self.trained_on.get(key)}
             plane = vars(self.planes[key]) if key in self.planes else {}
-            rows.append({**about, **plane, "excluded": self.excluded.get(key)})
+            rows.append({**fields, **plane, "excluded": self.excluded.get(key)})
         return pa.Table.from_pylist(rows, HYPERPLANES)
 
     def _train(self, generator: str, attribute: str, labelled: Labelled) -> None:
@@ -285,8 +289,8 @@ class AttributeHyperplanes:
 def grounds(config: LatentConfig, generators: Mapping[str, Description]) -> AttributeHyperplanes:
     """Returns the hyperplanes of all attributes that a table labels or lists. Raises ConfigError for tables that do not
     fit."""
-    names = {name: [name, about.revision, config.generators[name]] for name, about in generators.items()}
-    dimensions = {name: about.dimension for name, about in generators.items()}
+    names = {name: [name, description.revision, config.generators[name]] for name, description in generators.items()}
+    dimensions = {name: description.dimension for name, description in generators.items()}
     labelled: dict[str, Labelled] = {}
     if config.latents is not None:
         labelled = labelled_latents(files.read_table(config.latents), names, dimensions)

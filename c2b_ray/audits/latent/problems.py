@@ -53,17 +53,17 @@ def check_gradients(config: LatentConfig) -> None:
 def check_labels(config: LatentConfig) -> None:
     """Checks that every problem's label is one of its classifier's, and of its references', where these are known
     without loading."""
-    known = {name: catalog.describe("classifier", spec) for name, spec in config.classifiers.items()}
+    descriptions = {name: catalog.describe("classifier", spec) for name, spec in config.classifiers.items()}
     for problem in config.each():
-        about = known[str(problem.classifier)]
-        if about is None:
+        description = descriptions[str(problem.classifier)]
+        if description is None:
             continue
-        label = chosen_label(about.labels, problem.label)
+        label = chosen_label(description.labels, problem.label)
         for name in problem.references:
-            reference = known[name]
+            reference = descriptions[name]
             if reference is not None and label not in reference.labels:
-                shown = ", ".join(reference.labels[:8])
-                raise SpecError(f"the reference {name!r} has no label {label!r}; it has {shown}")
+                labels_listed = ", ".join(reference.labels[:8])
+                raise SpecError(f"the reference {name!r} has no label {label!r}; it has {labels_listed}")
 
 
 # Computes how many images a search of latent directions may generate, from its config alone. It loads no model.
@@ -117,25 +117,25 @@ class OmittedProblem:
     reason: str
 
 
-def order_of(stated: LatentProblem, grounds: AttributeHyperplanes) -> SearchTask | OmittedProblem:
+def order_of(latent_problem: LatentProblem, grounds: AttributeHyperplanes) -> SearchTask | OmittedProblem:
     """Returns the order of a problem, or why it is left out. Raises ConfigError where the problem names an unknown
     attribute."""
-    problem, generator = stated.problem, str(stated.problem.generator)
-    if left_out := _left_out(stated, grounds):
+    problem, generator = latent_problem.problem, str(latent_problem.problem.generator)
+    if left_out := _left_out(latent_problem, grounds):
         return left_out
     target = None if problem.target is None else grounds.plane(generator, problem.target)
     held_out = None if problem.target is None else grounds.held_out(generator, problem.target)
     bias = None if problem.biased in (None, PSEUDO) else grounds.plane(generator, str(problem.biased))
-    known = _known(problem, grounds)
+    known_planes = _known(problem, grounds)
     return SearchTask(
-        problem=stated.name,
+        problem=latent_problem.name,
         generator=generator,
         classifier=str(problem.classifier),
-        label=stated.label,
+        label=latent_problem.label,
         target_name=problem.target,
         target=None if target is None else target.normal,
         angle=0.0 if target is None else target.angle,
-        known={name: known[name].normal for name in sorted(known)},
+        known={name: known_planes[name].normal for name in sorted(known_planes)},
         biased=problem.biased,
         bias=None if bias is None else bias.normal,
         references=len(problem.references),
@@ -149,32 +149,32 @@ def order_of(stated: LatentProblem, grounds: AttributeHyperplanes) -> SearchTask
     )
 
 
-def _left_out(stated: LatentProblem, grounds: AttributeHyperplanes) -> OmittedProblem | None:
-    problem, generator = stated.problem, str(stated.problem.generator)
+def _left_out(latent_problem: LatentProblem, grounds: AttributeHyperplanes) -> OmittedProblem | None:
+    problem, generator = latent_problem.problem, str(latent_problem.problem.generator)
     for attribute in _wanted(problem):
         key = (generator, attribute)
         if key not in grounds.planes and key not in grounds.excluded:
-            there = grounds.attributes(generator)
-            others = [name for name in grounds.labelled if name != generator]
+            available = grounds.attributes(generator)
+            other_generators = [name for name in grounds.labelled if name != generator]
             none = f"there are none of {generator}" + (
-                f"; latents are labelled of {', '.join(others)}" if others else ""
+                f"; latents are labelled of {', '.join(other_generators)}" if other_generators else ""
             )
             raise ConfigError(
                 "problems",
-                f"{stated.name}: no hyperplane of {attribute!r} in {generator}: give latents with labels, hyperplanes, "
-                f"or for a target references; {nearest(attribute, there) if there else none}",
+                f"{latent_problem.name}: no hyperplane of {attribute!r} in {generator}: give latents with labels, "
+                f"hyperplanes, or for a target references; {nearest(attribute, available) if available else none}",
             )
         if key in grounds.excluded and attribute in (problem.target, problem.biased):
-            return OmittedProblem(stated, f"{attribute}: {grounds.excluded[key]}")
+            return OmittedProblem(latent_problem, f"{attribute}: {grounds.excluded[key]}")
     return None
 
 
-def search_id(order: SearchTask, stated: LatentProblem, method: str, config: LatentConfig) -> str:
+def search_id(order: SearchTask, latent_problem: LatentProblem, method: str, config: LatentConfig) -> str:
     """Returns an id that changes with everything that a search's answer depends on, and with nothing else."""
-    specs = stated.specs
+    specs = latent_problem.specs
     models = [specs.revisions[spec] for spec in (specs.generator, specs.classifier, *specs.references)]
-    named = (order.target, order.bias, *order.known.values(), *(order.attributes.values() if order.pseudo else ()))
-    normals = [order.angle, *(vector.tolist() for vector in named if vector is not None)]
+    vectors = (order.target, order.bias, *order.known.values(), *(order.attributes.values() if order.pseudo else ()))
+    normals = [order.angle, *(vector.tolist() for vector in vectors if vector is not None)]
     normals += ["rest"] if order.pseudo and order.rest else []
     settings = config.model_dump(
         mode="json", include={"search", "evidence", "strips", "directions", "seed", "captioner"}
@@ -184,34 +184,34 @@ def search_id(order: SearchTask, stated: LatentProblem, method: str, config: Lat
     return content_id("latent search", order.problem, method, order.label, models, normals, held_out, settings)
 
 
-def reservation(stated: LatentProblem, grounds: AttributeHyperplanes) -> str | None:
+def reservation(latent_problem: LatentProblem, grounds: AttributeHyperplanes) -> str | None:
     """Returns which named known attributes have no hyperplane, so that directions may be these after all; whether
     no attribute is left to be the pseudo-ground truth; and whether most images show no target, so that directions may
-    lead to such images; None where nothing is so."""
-    problem, generator = stated.problem, str(stated.problem.generator)
-    named = problem.known if isinstance(problem.known, list) else []
-    left_out = [name for name in named if grounds.plane(generator, name) is None]
-    said = (
+    lead to such images; None where none of this holds."""
+    problem, generator = latent_problem.problem, str(latent_problem.problem.generator)
+    known_names = problem.known if isinstance(problem.known, list) else []
+    left_out = [name for name in known_names if grounds.plane(generator, name) is None]
+    sentences = (
         ["not kept out: " + "; ".join(f"{n}: {grounds.excluded[generator, n]}" for n in left_out)] if left_out else []
     )
-    if problem.biased == PSEUDO and not set(_attributes(generator, grounds)) - {problem.target, *named}:
-        said.append("no pseudo-ground truth: all attributes with a hyperplane are the target or known; name fewer")
+    if problem.biased == PSEUDO and not set(_attributes(generator, grounds)) - {problem.target, *known_names}:
+        sentences.append("no pseudo-ground truth: all attributes with a hyperplane are the target or known; name fewer")
     if problem.target is not None and (blank := grounds.unlabelled(generator, problem.target)) > MOST_BLANK:
-        said.append(
+        sentences.append(
             f"{100 * blank:.0f} % of the latents have no label of {problem.target}: where their images do not show it, "
             "answers say nothing of it, and a direction may be found that only leads to such images; look at the strips"
         )
-    return ". ".join(said) or None
+    return ". ".join(sentences) or None
 
 
-def row_of(stated: LatentProblem, known: list[str], reason: str | None, searched: bool = True) -> ProblemRow:
+def row_of(latent_problem: LatentProblem, known: list[str], reason: str | None, searched: bool = True) -> ProblemRow:
     """Returns the problem's row of the table of problems."""
-    problem = stated.problem
+    problem = latent_problem.problem
     return {
-        "problem": stated.name,
+        "problem": latent_problem.name,
         "generator": problem.generator,
         "classifier": problem.classifier,
-        "label": stated.label,
+        "label": latent_problem.label,
         "target": problem.target,
         "biased": problem.biased,
         "known": known,
@@ -229,14 +229,14 @@ def names_of(problems: list[Problem]) -> list[str]:
         parts = (problem.target, problem.biased, problem.classifier, problem.generator)
         name = problem.name or " · ".join(part for part in parts if part is not None)
         numbered = chain([name], (f"{name} #{number}" for number in count(2)))
-        names.append(next(one for one in numbered if one not in names))
+        names.append(next(candidate for candidate in numbered if candidate not in names))
     return names
 
 
 def _wanted(problem: Problem) -> list[str]:
-    named = [problem.target, None if problem.biased == PSEUDO else problem.biased]
-    named += problem.known if isinstance(problem.known, list) else []
-    return [name for name in named if name is not None]
+    attributes = [problem.target, None if problem.biased == PSEUDO else problem.biased]
+    attributes += problem.known if isinstance(problem.known, list) else []
+    return [name for name in attributes if name is not None]
 
 
 def _known(problem: Problem, grounds: AttributeHyperplanes) -> Mapping[str, Any]:

@@ -100,8 +100,8 @@ def walks(
 
 def _two_ends(space: PicturedStrip, normal: NDArray[np.float64], config: LatentConfig) -> list[NDArray[np.float64]]:
     latents = space.sample(config.strips.named_by, seed_of("names", config.seed))
-    both = walks(space, latents, normal, np.array([-config.strips.reach, config.strips.reach]))
-    return [both[:, 0], both[:, 1]]
+    pixels_of_ends = walks(space, latents, normal, np.array([-config.strips.reach, config.strips.reach]))
+    return [pixels_of_ends[:, 0], pixels_of_ends[:, 1]]
 
 
 def name_of(low: Sequence[str | None], high: Sequence[str | None]) -> str | None:
@@ -119,8 +119,8 @@ def name_of(low: Sequence[str | None], high: Sequence[str | None]) -> str | None
     sides = []
     for sign in (1, -1):
         excess = sign * (only_low - only_high)
-        best = [at for at in np.argsort(-excess, kind="stable") if telling[at] and excess[at] > 0][:_WORDS]
-        sides.append(", ".join(words[at] for at in best))
+        best = [i for i in np.argsort(-excess, kind="stable") if telling[i] and excess[i] > 0][:_WORDS]
+        sides.append(", ".join(words[i] for i in best))
     return f"{sides[0] or '…'} → {sides[1] or '…'}" if any(sides) else None
 
 
@@ -249,28 +249,35 @@ def _searched(search_id: str, method: str, work: SearchModels) -> SearchFields:
     trial = trial_of(order, space, config)
     reason = _unsearchable(trial, space.label, config)
     order = order if reason else with_pseudo_truth(order, space, work)
-    room = _room(order, space, method)
-    if reason or not room:
+    free_dimensions = _room(order, space, method)
+    if reason or not free_dimensions:
         nothing = _row(order, space, method)
         nothing["reason"], nothing["images_used"] = reason or _NO_ROOM, space.images_used - before
         return {"directions": [nothing], "strips": []}
-    kept = np.zeros((0, space.dimension))
+    directions_so_far = np.zeros((0, space.dimension))
     rows: list[DirectionRow] = []
     strips: list[StripRow] = []
-    for rank in range(min(config.directions, room)):
-        found = work.find(space, method, order, kept, seed_of("direction", seed, rank))
-        evidence = weighed(trial, found.normal, config)
+    for rank in range(min(config.directions, free_dimensions)):
+        direction = work.find(space, method, order, directions_so_far, seed_of("direction", seed, rank))
+        evidence = weighed(trial, direction.normal, config)
         sign = -1.0 if evidence.effect < 0 else 1.0
-        normal = sign * found.normal
+        normal = sign * direction.normal
         evidence = weighed(trial, normal, config)
-        row: DirectionRow = {**_row(order, space, method), **_judged(order, normal, evidence, trial, kept, config)}
-        row["rank"], row["offset"], row["picked"] = rank, sign * found.offset, found.picked or None
+        row: DirectionRow = {
+            **_row(order, space, method),
+            **_judged(order, normal, evidence, trial, directions_so_far, config),
+        }
+        row["rank"], row["offset"], row["picked"] = rank, sign * direction.offset, direction.picked or None
         held_out = space.sample(config.search.batch, seed_of("variation", config.seed))
         row["total_variation"] = work.total_variation(space, held_out, normal)
         row["direction_id"] = content_id("direction", search_id, rank)
         images, row["name"] = strip(space, normal, row["direction_id"], StripEnds(config, work.captioner))
         before, row["images_used"] = space.images_used, space.images_used - before
-        rows, strips, kept = [*rows, row], [*strips, *images], np.concatenate([kept, normal[None]])
+        rows, strips, directions_so_far = (
+            [*rows, row],
+            [*strips, *images],
+            np.concatenate([directions_so_far, normal[None]]),
+        )
         if row["verdict"] != FOUND:
             break
     return {"directions": rows, "strips": strips}
@@ -284,8 +291,8 @@ def trial_of(order: SearchTask, space: Space, config: LatentConfig) -> Trial:
     answers = space.answers(latents)
     if order.target is None:
         return Trial(latents, answers[:, 0], None)
-    measured = measured_target(order.labels, answers[:, 1:])
-    return Trial(latents, answers[:, 0], Target(latents @ order.target, measured, order.angle, order.scores))
+    measured_along = measured_target(order.labels, answers[:, 1:])
+    return Trial(latents, answers[:, 0], Target(latents @ order.target, measured_along, order.angle, order.scores))
 
 
 def weighed(trial: Trial, normal: Vectors, config: LatentConfig) -> Evidence:
@@ -296,15 +303,15 @@ def weighed(trial: Trial, normal: Vectors, config: LatentConfig) -> Evidence:
 def with_pseudo_truth(order: SearchTask, space: Space, work: SearchModels) -> SearchTask:
     """Returns the order with the pseudo-ground truth, where that is used as the biased attribute: the attribute along
     whose normal the answers' total variation is largest (Li & Xu 2021, section 5.2)."""
-    named = {order.target_name, *(() if order.rest else order.known)}
-    candidates = {name: normal for name, normal in order.attributes.items() if name not in named}
+    excluded = {order.target_name, *(() if order.rest else order.known)}
+    candidates = {name: normal for name, normal in order.attributes.items() if name not in excluded}
     if not order.pseudo or not candidates:
         return order
     latents = space.sample(work.config.search.batch, seed_of("variation", work.config.seed))
     variations = {name: work.total_variation(space, latents, normal) for name, normal in candidates.items()}
     best = max(variations, key=lambda name: variations[name])
-    known = {name: normal for name, normal in order.known.items() if name != best}
-    return replace(order, biased=best, bias=candidates[best], known=known)
+    remaining = {name: normal for name, normal in order.known.items() if name != best}
+    return replace(order, biased=best, bias=candidates[best], known=remaining)
 
 
 def _room(order: SearchTask, space: Space, method: str) -> int:
@@ -330,9 +337,14 @@ def _unsearchable(trial: Trial, label: str, config: LatentConfig) -> str:
 
 
 def _judged(
-    order: SearchTask, normal: Vectors, evidence: Evidence, trial: Trial, kept: Vectors, config: LatentConfig
+    order: SearchTask,
+    normal: Vectors,
+    evidence: Evidence,
+    trial: Trial,
+    directions_so_far: Vectors,
+    config: LatentConfig,
 ) -> JudgedDirection:
-    ties = [] if evidence.passes(config.evidence.level) else _ties(order, trial, kept, config)
+    ties = [] if evidence.passes(config.evidence.level) else _ties(order, trial, directions_so_far, config)
     verdict, reason = decide(evidence, ties, config.evidence)
     to_bias: float | None = None
     to_target: float | None = None
@@ -372,12 +384,20 @@ def random_effect(order: SearchTask, trial: Trial, config: LatentConfig) -> floa
     return float(np.quantile(np.abs(effects), 0.95))
 
 
-def _ties(order: SearchTask, trial: Trial, kept: Vectors, config: LatentConfig) -> list[EntangledAttribute]:
+def _ties(
+    order: SearchTask, trial: Trial, directions_so_far: Vectors, config: LatentConfig
+) -> list[EntangledAttribute]:
     """Returns labelled attributes that can hardly be distinguished from the target; known ones are left out."""
     if order.target is None:
         return []
-    others = {n: v for n, v in order.attributes.items() if n != order.target_name and n not in order.known}
-    return ties_with(order.target, others, lambda normal: weighed(trial, normal, config), config.evidence.margin, kept)
+    other_attributes = {n: v for n, v in order.attributes.items() if n != order.target_name and n not in order.known}
+    return ties_with(
+        order.target,
+        other_attributes,
+        lambda normal: weighed(trial, normal, config),
+        config.evidence.margin,
+        directions_so_far,
+    )
 
 
 def _row(order: SearchTask, space: Space, method: str) -> DirectionRow:

@@ -42,12 +42,12 @@ class EntangledAttribute:
 def decide(evidence: Evidence, ties: list[EntangledAttribute], config: EvidenceConfig) -> tuple[str, str]:
     """Returns the verdict on one direction, and its reason."""
     change = f"P(label) changes by {evidence.effect:.3f} ({evidence.low:.3f} to {evidence.high:.3f})"
-    said = (
+    sentence = (
         f"{change} on a straight line from one standard deviation below the mean to one above, the target held fixed:"
     )
     if evidence.passes(config.level):
-        return FOUND, f"{said} more than {evidence.margin:.3f}"
-    reason = f"{said} not shown to be more than {evidence.margin:.3f}"
+        return FOUND, f"{sentence} more than {evidence.margin:.3f}"
+    reason = f"{sentence} not shown to be more than {evidence.margin:.3f}"
     if blind := _blind(evidence, config):
         return UNDETERMINED, f"{reason}; {blind}"
     return NOTHING, "; ".join([reason, *([_of_ties(ties)] if ties else [])])
@@ -70,16 +70,16 @@ def ties_with(
     for name, normal in attributes.items():
         direction = normal / np.linalg.norm(normal)
         cosine = float(direction @ unit)
-        rest = direction - cosine * unit
-        sine = float(np.linalg.norm(rest))
+        perpendicular = direction - cosine * unit
+        sine = float(np.linalg.norm(perpendicular))
         if sine < _PARALLEL:
             result.append(EntangledAttribute(name, abs(cosine), 1.0))
             continue
-        left = rest if found is None else rest - found.T @ (found @ rest)
-        share = float(np.linalg.norm(left)) / sine
+        unexplained = perpendicular if found is None else perpendicular - found.T @ (found @ perpendicular)
+        share = float(np.linalg.norm(unexplained)) / sine
         if share < _PARALLEL:
             continue
-        evidence = weigh(left / (share * sine))
+        evidence = weigh(unexplained / (share * sine))
         most = min(float(np.abs([evidence.low, evidence.high]).max()) * share / sine, 1.0)
         if not most <= SEEN * margin:
             result.append(EntangledAttribute(name, abs(cosine), most))
@@ -91,27 +91,27 @@ def _blind(evidence: Evidence, config: EvidenceConfig) -> str:
     margin, matters = config.margin, SEEN * config.margin
     if np.isnan(evidence.effect):
         return f"of {evidence.count:,} latents nothing can be said"
-    if margin == 0 or max(-evidence.low, evidence.high) <= margin:  # every effect matters; or none that does is there
+    if margin == 0 or max(-evidence.low, evidence.high) <= margin:  # every effect matters, or none that does can be
         return ""
-    needed = stats.norm.ppf(1 - config.level) + stats.norm.ppf(POWER)
-    room = matters - evidence.margin
-    if room <= 0:
+    deviations = stats.norm.ppf(1 - config.level) + stats.norm.ppf(POWER)
+    margin_left = matters - evidence.margin
+    if margin_left <= 0:
         return (
             f"what is known of the target leaves room for {evidence.margin:.3f}, so an effect of {matters:g} would go "
             "unseen: label latents, or name references"
         )
-    if not needed * evidence.error > room:
+    if not deviations * evidence.error > margin_left:
         return ""
-    enough = ceil(evidence.count * (needed * evidence.error / room) ** 2)
+    latents_needed = ceil(evidence.count * (deviations * evidence.error / margin_left) ** 2)
     return (
         f"{evidence.count:,} latents are too few: an effect of {matters:g} would be found in less than "
-        f"{100 * POWER:.0f} % of such samples; it takes about {enough}"
+        f"{100 * POWER:.0f} % of such samples; it takes about {latents_needed}"
     )
 
 
 def _of_ties(ties: list[EntangledAttribute]) -> str:
-    named = [f"{tie.name} (cosine {tie.cosine:.2f}; an effect of up to {tie.most:.2f} is possible)" for tie in ties]
-    return f"in this generator's images the target moves with {', '.join(named)}: of that it does not speak"
+    tie_texts = [f"{tie.name} (cosine {tie.cosine:.2f}; an effect of up to {tie.most:.2f} is possible)" for tie in ties]
+    return f"in this generator's images the target moves with {', '.join(tie_texts)}: of that it does not speak"
 
 
 # Verdicts over all searches of a run, with the false discovery rate controlled: some of many problems seem biased
@@ -148,9 +148,9 @@ def _decided(row: DirectionRow, q_value: float, evidence: EvidenceConfig, count:
     level, matters = evidence.level, SEEN * evidence.margin
     if row["verdict"] != FOUND or q_value <= level:
         return {**row, "q_value": q_value}
-    alone = f"{row['reason']}, taken alone (p = {row['p_value']:.3g})"
-    among = f"among {count} directions tested so much comes by chance (q = {q_value:.3g}, above {level:g})"
-    reason, verdict = f"{alone}; {among}", NOTHING
+    alone_text = f"{row['reason']}, taken alone (p = {row['p_value']:.3g})"
+    among_text = f"among {count} directions tested so much comes by chance (q = {q_value:.3g}, above {level:g})"
+    reason, verdict = f"{alone_text}; {among_text}", NOTHING
     limits = (row["effect_low"], row["effect_high"])
     if evidence.margin and not max(abs(limit) for limit in limits if limit is not None) <= matters:
         verdict = UNDETERMINED

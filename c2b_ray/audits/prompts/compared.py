@@ -74,20 +74,20 @@ def verdict(row: Mapping[str, Any], least: float) -> str:
 
 
 def _of_methods(a: Rows, b: Rows, confidence: float) -> Iterator[ComparisonRow]:
-    of_a, of_b = _groups(a), _groups(b)
-    for key in dict.fromkeys([*of_a, *of_b]):
-        sides = [of_a.get(key, []), of_b.get(key, [])]
+    groups_a, groups_b = _groups(a), _groups(b)
+    for key in dict.fromkeys([*groups_a, *groups_b]):
+        sides = [groups_a.get(key, []), groups_b.get(key, [])]
         yield _row(FREQUENCY, key, sides, _frequencies(sides, confidence), confidence)
     pairs: dict[str, list[tuple[Rows, ...]]] = defaultdict(list)
-    for key in dict.fromkeys([*of_a, *of_b]):
+    for key in dict.fromkeys([*groups_a, *groups_b]):
         plain = (*key[:2], PLAIN)
-        four = tuple(side.get(one, []) for one in (key, plain) for side in (of_a, of_b))
+        four = tuple(side.get(group_key, []) for group_key in (key, plain) for side in (groups_a, groups_b))
         if key[2] != PLAIN:
             yield _row(GAIN, key, four[:2], _gains([four], confidence), confidence)
             if all(four):
                 pairs[key[2]].append(four)
     for method, fours in pairs.items():
-        sides = [[row for four in fours for row in four[at]] for at in (0, 1)]
+        sides = [[row for four in fours for row in four[i]] for i in (0, 1)]
         yield _row(GAIN, (*ALL, method), sides, _gains(fours, confidence), confidence)
 
 
@@ -113,12 +113,16 @@ def _gains(fours: Sequence[tuple[Rows, ...]], confidence: float) -> tuple[float 
     `fours`: for each value, the rows of A, of B, and of the language model's own prompts on A and on B.
     """
     share = 1 / len(fours)
-    gains = [[gain_terms(four[at], four[at + 2], share, side) for at, side in enumerate("ab")] for four in fours]
+    gains = [[gain_terms(four[i], four[i + 2], share, side) for i, side in enumerate("ab")] for four in fours]
     if len(fours) == 1 and not all(fours[0]):
         a, b = (sum(term.weight * term.mean for term in gain) if gain else None for gain in gains[0])
         return a, b, None
-    a, b = (sum(term.weight * term.mean for gain in gains for term in gain[at]) for at in (0, 1))
-    terms = [term for of_a, of_b in gains for term in (*of_b, *(replace(one, weight=-one.weight) for one in of_a))]
+    a, b = (sum(term.weight * term.mean for gain in gains for term in gain[i]) for i in (0, 1))
+    terms = [
+        term
+        for terms_a, terms_b in gains
+        for term in (*terms_b, *(replace(term_a, weight=-term_a.weight) for term_a in terms_a))
+    ]
     return a, b, sum_of(terms, confidence)
 
 
@@ -161,13 +165,13 @@ def _row(
 def _of_words(a: GeneratorResults, b: GeneratorResults, alpha: float) -> Iterator[ComparisonRow]:
     rows_a, rows_b = ({(r["attribute"], r["value"], r["word"]): r for r in side.associations} for side in (a, b))
     for key in dict.fromkeys([*rows_a, *rows_b]):
-        one, other = rows_a.get(key), rows_b.get(key)
-        effects = [row["effect"] if row is not None else None for row in (one, other)]
-        images = [{"images": row["images"]} if row is not None else {"images": 0} for row in (one, other)]
-        difference = _difference_of_words(one, other, alpha) if one is not None and other is not None else None
+        row_a, row_b = rows_a.get(key), rows_b.get(key)
+        effects = [row["effect"] if row is not None else None for row in (row_a, row_b)]
+        images = [{"images": row["images"]} if row is not None else {"images": 0} for row in (row_a, row_b)]
+        difference = _difference_of_words(row_a, row_b, alpha) if row_a is not None and row_b is not None else None
         row = _row(WORD, key, [images[:1], images[1:]], (effects[0], effects[1], difference), 1 - alpha)
-        row["verdict_a"] = None if one is None else verdict(one, a.least)
-        row["verdict_b"] = None if other is None else verdict(other, b.least)
+        row["verdict_a"] = None if row_a is None else verdict(row_a, a.least)
+        row["verdict_b"] = None if row_b is None else verdict(row_b, b.least)
         yield row
 
 

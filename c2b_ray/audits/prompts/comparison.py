@@ -24,8 +24,8 @@ def findings(run: PromptsRun, classifier: str | None = None) -> list[gates.GateC
     """Returns the frequencies, gains and words of all generators of the run, or of one (`classifier`: its name in the
     config)."""
     names = generators_of(run)
-    chosen = names if classifier is None else [one_of(names, classifier, Argument.CLASSIFIER, run.path)]
-    return [cell for name in chosen for cell in _cells(run, name)]
+    chosen_generators = names if classifier is None else [one_of(names, classifier, Argument.CLASSIFIER, run.path)]
+    return [cell for name in chosen_generators for cell in _cells(run, name)]
 
 
 def generators_of(run: PromptsRun) -> list[str]:
@@ -49,9 +49,11 @@ def cell_name(row: Mapping[str, Any]) -> str:
 def _cells(run: PromptsRun, generator: str) -> Iterator[gates.GateCell]:
     prompts = rows_of(run, "prompts", generator)
     for row in rows_of(run, "methods", generator):
-        judged = sum(int(p["images"]) for p in prompts if all(p[k] == row[k] for k in ("attribute", "value", "method")))
+        images_judged = sum(
+            int(p["images"]) for p in prompts if all(p[k] == row[k] for k in ("attribute", "value", "method"))
+        )
         values = {name: row[name] for name in ("frequency", "frequency_low", "frequency_high", "leaked", "perplexity")}
-        yield _cell(generator, (FREQUENCY, row["attribute"], row["value"], row["method"]), values, judged)
+        yield _cell(generator, (FREQUENCY, row["attribute"], row["value"], row["method"]), values, images_judged)
     for key, (gain, images) in gains_by_value(prompts, 1 - run.config.alpha).items():
         values = {"gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}
         yield _cell(generator, (GAIN, *key), values, images)

@@ -184,7 +184,7 @@ class PromptsConfig(StrictModel):
     def _values_alone(cls, attributes: Any) -> Any:
         if not isinstance(attributes, dict):
             return attributes
-        return {name: {"values": about} if isinstance(about, list) else about for name, about in attributes.items()}
+        return {name: {"values": values} if isinstance(values, list) else values for name, values in attributes.items()}
 
     @field_validator("generators", mode="before")
     @classmethod

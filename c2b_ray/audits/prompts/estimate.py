@@ -33,8 +33,11 @@ def estimate(config: PromptsConfig, via: str = AUTO) -> Estimate:
     """Returns the estimate. Raises what checking the config and loading its models would raise."""
     config = checked(config, via)
     making = mean(1 / generations(spec) for spec in config.generators.values())
-    judged = answers(config.judge)
-    return Estimate(images_by_part(config), making + (0.0 if judged is None else len(config.attributes) / judged))
+    answers_per_second = answers(config.judge)
+    return Estimate(
+        images_by_part(config),
+        making + (0.0 if answers_per_second is None else len(config.attributes) / answers_per_second),
+    )
 
 
 def estimate_summary(file: str, via: str = AUTO) -> Summary:
@@ -46,7 +49,7 @@ def estimate_summary(file: str, via: str = AUTO) -> Summary:
     rows = [(name, words.count(count), words.duration(seconds[name])) for name, count in images.items()]
     reads = "; a search reads activations, which cost less than images" if config.guide == "heads" else ""
     total = f"At most {words.plural(sum(images.values()), 'image')}{reads}."
-    whole = words.duration(sum(seconds.values()))
-    speed = f"At most {whole} of one process, at {cost.seconds_an_image:.2g} s an image in a short trial."
+    total_time = words.duration(sum(seconds.values()))
+    speed = f"At most {total_time} of one process, at {cost.seconds_an_image:.2g} s an image in a short trial."
     counts = {"images_at_most": images, "total": sum(images.values()), "most_seconds": seconds}
     return Summary("Images to generate", columns, rows, [""] * len(rows), [total, speed], to_json=counts)

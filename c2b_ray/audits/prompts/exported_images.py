@@ -27,9 +27,12 @@ def run_images(run: PromptsRun, classifier: str | None = None) -> RunImages:
     of_value: dict[str, list[str]] = {}
     for row in gains:
         of_value.setdefault(f"{row['attribute']}/{row['value']}", []).extend(search_sentences([row]))
-    found = [Finding(tag, text) for tag, texts in of_value.items() for text in texts]
+    findings = [Finding(tag, text) for tag, texts in of_value.items() for text in texts]
     return RunImages(
-        partial(_tables, run, {one.tag for one in found}), found, "Pictures of prompts with a hidden bias", about(run)
+        partial(_tables, run, {finding.tag for finding in findings}),
+        findings,
+        "Pictures of prompts with a hidden bias",
+        about(run),
     )
 
 

@@ -95,8 +95,10 @@ def refuse_others(config: PromptsConfig, folder: str) -> None:
     used, as those of this config."""
     for name, attribute in product(config.generators, config.attributes):
         path = path_of(folder, name, attribute)
-        noted = decoded(files.read_bytes(path), path)[1].get("settings") if files.exists(path) else None
-        if noted is not None and noted != settings_of_head(config, name, attribute):  # older versions noted nothing
+        stored_settings = decoded(files.read_bytes(path), path)[1].get("settings") if files.exists(path) else None
+        if stored_settings is not None and stored_settings != settings_of_head(
+            config, name, attribute
+        ):  # older versions noted nothing
             raise ConfigError("heads", f"{path} was trained with other settings; name another folder, or remove it")
 
 
@@ -106,15 +108,15 @@ def settings_of_head(config: PromptsConfig, generator: str, attribute: str) -> s
     of_heads = config.heads.model_dump(mode="json", exclude={"files"}) | {
         "teacher": config.heads.teacher or config.judge
     }
-    asked = config.attributes[attribute].model_dump(mode="json", include={"values", "question", "texts"})
-    return content_id("heads", config.generators[generator], of_run, of_heads, asked)
+    questions = config.attributes[attribute].model_dump(mode="json", include={"values", "question", "texts"})
+    return content_id("heads", config.generators[generator], of_run, of_heads, questions)
 
 
 def write_heads(work: PromptsState, folder: str) -> None:
     """Writes the missing files of heads, one per generator and attribute, into a folder."""
     config = work.config
     questions = work.questions
-    if config.heads.teacher is None:  # also where a run that resumes trains none: the heads that it finds are the same
+    if config.heads.teacher is None:  # also where a resumed run trains none: it finds the same heads
         work.notes.append("The judge taught the heads: it is not independent of the guide.")
     files.make_directory(folder)
     for name in config.generators:
@@ -128,15 +130,15 @@ def write_heads(work: PromptsState, folder: str) -> None:
             heads.held_out, config.alpha, config.seed,
         )  # fmt: skip
         revision = work.revisions[name]
-        noted = {a: {"generator_revision": revision, "settings": settings_of_head(config, name, a)} for a in missing}
+        records = {a: {"generator_revision": revision, "settings": settings_of_head(config, name, a)} for a in missing}
         function = partial(_trained, work.generator(name), _teacher(work), missing, plan, name)
-        with work.steps.counting("heads", images_of_heads(config), "images") as tell:
+        with work.steps.counting("heads", images_of_heads(config), "images") as report_progress:
             work.run.begin_writing()
-            for made in work.models.runner.iterate(partial(function, noted), VERIFY):
-                if isinstance(made, int):
-                    tell(made)
+            for result in work.models.runner.iterate(partial(function, records), VERIFY):
+                if isinstance(result, int):
+                    report_progress(result)
                 else:
-                    files.write_bytes(path_of(folder, name, made.attribute), made.data)
+                    files.write_bytes(path_of(folder, name, result.attribute), result.data)
             work.steps.count({IMAGES: images_of_heads(config)})
 
 
@@ -159,55 +161,55 @@ def _trained(
     questions: Mapping[str, Question],
     plan: HeadPlan,
     name: str,
-    noted: Mapping[str, Mapping[str, str]],
+    records: Mapping[str, Mapping[str, str]],
 ) -> Iterator[int | HeadFile]:
     """Yields how many images are made, then the file of each attribute."""
-    made = generator()
-    if not isinstance(made, ActivationReader):
+    image_generator = generator()
+    if not isinstance(image_generator, ActivationReader):
         raise ConfigError("guide", f"{name}: its activations cannot be read; use `guide: judge`")
-    _check_place(made, plan, name)
-    for one in train_heads(made, teacher(), questions, plan, train_head):
-        yield one if isinstance(one, int) else _file(one, plan, name, noted[one.attribute])
+    _check_place(image_generator, plan, name)
+    for trained in train_heads(image_generator, teacher(), questions, plan, train_head):
+        yield trained if isinstance(trained, int) else _file(trained, plan, name, records[trained.attribute])
 
 
-def _check_place(made: ActivationReader, plan: HeadPlan, name: str) -> None:
+def _check_place(generator: ActivationReader, plan: HeadPlan, name: str) -> None:
     """ConfigError for an activation or a step that the generator does not have, before it makes an image."""
-    known, steps = made.activation_names, made.denoising_steps
-    if plan.activation not in known:
-        hint = f"{nearest(plan.activation, known)} (all: {', '.join(known)})"
+    activations, steps = generator.activation_names, generator.denoising_steps
+    if plan.activation not in activations:
+        hint = f"{nearest(plan.activation, activations)} (all: {', '.join(activations)})"
         raise ConfigError("heads.activation", f"{name}: the generator has no activation {plan.activation!r}; {hint}")
     if wrong := [step for step in plan.steps or () if not 0 <= step < steps]:
         raise ConfigError("heads.steps", f"{name}: {wrong[0]} is no denoising step; its steps are 0 to {steps - 1}")
 
 
-def _file(one: Trained, plan: HeadPlan, name: str, noted: Mapping[str, str]) -> HeadFile:
+def _file(trained: Trained, plan: HeadPlan, name: str, record: Mapping[str, str]) -> HeadFile:
     rows = [
         {
             "generator": name,
-            "attribute": one.attribute,
+            "attribute": trained.attribute,
             "activation": plan.activation,
             "step": step,
             "accuracy": accuracy.value,
             "low": accuracy.low,
             "high": accuracy.high,
             "chance": accuracy.chance,
-            "prompts": one.prompts,
-            "images": one.images,
-            "guides": step == one.step,
-            "verdict": TOO_FEW if not one.heads else ABOVE if accuracy.low > accuracy.chance else AT,
+            "prompts": trained.prompts,
+            "images": trained.images,
+            "guides": step == trained.step,
+            "verdict": TOO_FEW if not trained.heads else ABOVE if accuracy.low > accuracy.chance else AT,
         }
-        for step, accuracy in one.accuracy.items()
+        for step, accuracy in trained.accuracy.items()
     ]
-    about = {
-        "attribute": one.attribute,
-        "values": list(one.values),
+    metadata = {
+        "attribute": trained.attribute,
+        "values": list(trained.values),
         "activation": plan.activation,
-        "step": one.step,
-        **noted,
+        "step": trained.step,
+        **record,
         "accuracy": rows,
-        "missing": list(one.missing),
+        "missing": list(trained.missing),
     }
-    return HeadFile(one.attribute, encoded(one.heads, about), rows)  # type: ignore[arg-type]
+    return HeadFile(trained.attribute, encoded(trained.heads, metadata), rows)  # type: ignore[arg-type]
 
 
 def _guided(work: PromptsState, name: str, folder: str) -> Guided:
@@ -216,30 +218,30 @@ def _guided(work: PromptsState, name: str, folder: str) -> Guided:
     for attribute in work.config.attributes:
         path = path_of(folder, name, attribute)
         data = _read(path)
-        by_step, about = decoded(data, path)
-        _check(work, name, attribute, path, about)
+        by_step, metadata = decoded(data, path)
+        _check(work, name, attribute, path, metadata)
         revisions.append(content_id(data))
-        step = about["step"]
+        step = metadata["step"]
         if step is None:
-            work.notes.append(_why_none(name, attribute, about))
+            work.notes.append(_why_none(name, attribute, metadata))
             continue
-        if about["missing"]:
-            unseen = ", ".join(about["missing"])
-            work.notes.append(f"{name}: too few images showed {attribute} {unseen}; no search looks for it.")
+        if metadata["missing"]:
+            rare_values = ", ".join(metadata["missing"])
+            work.notes.append(f"{name}: too few images showed {attribute} {rare_values}; no search looks for it.")
         head = by_step[step]
-        values = tuple(about["values"])
+        values = tuple(metadata["values"])
         heads[attribute] = Head(
-            attribute, values, about["activation"], step, head.weight, head.bias, head.mean, head.scale
+            attribute, values, metadata["activation"], step, head.weight, head.bias, head.mean, head.scale
         )
     return Guided(heads, content_id(*revisions))
 
 
-def _why_none(name: str, attribute: str, about: Mapping[str, Any]) -> str:
-    if len(about["values"]) > 1:
+def _why_none(name: str, attribute: str, metadata: Mapping[str, Any]) -> str:
+    if len(metadata["values"]) > 1:
         return f"{name}: the heads of {attribute} are at chance, so no search goes by them."
-    there = about["values"][0] if about["values"] else "no value"
+    only = metadata["values"][0] if metadata["values"] else "no value"
     return (
-        f"{name}: of {attribute} images show {there} alone often enough for a head, so no search looks for its values."
+        f"{name}: of {attribute} images show {only} alone often enough for a head, so no search looks for its values."
     )
 
 
@@ -249,13 +251,13 @@ def _read(path: str) -> bytes:
     return files.read_bytes(path)
 
 
-def _check(work: PromptsState, name: str, attribute: str, path: str, about: Mapping[str, Any]) -> None:
+def _check(work: PromptsState, name: str, attribute: str, path: str, metadata: Mapping[str, Any]) -> None:
     """Raises ConfigError for heads of another generator or of other values."""
-    if about.get("generator_revision") != work.revisions[name]:
+    if metadata.get("generator_revision") != work.revisions[name]:
         raise ConfigError("heads.files", f"{path}: heads of another generator than {work.config.generators[name]}")
-    known = set(about["values"]) | set(about.get("missing", ()))
-    if known != set(work.config.attributes[attribute].values):
-        raise ConfigError("heads.files", f"{path}: heads of the values {', '.join(sorted(known))} of {attribute}")
+    head_values = set(metadata["values"]) | set(metadata.get("missing", ()))
+    if head_values != set(work.config.attributes[attribute].values):
+        raise ConfigError("heads.files", f"{path}: heads of the values {', '.join(sorted(head_values))} of {attribute}")
 
 
 def _noted_rows(work: PromptsState, name: str, folder: str) -> Sequence[dict[str, Any]]:

@@ -47,22 +47,22 @@ def gains(prompts: Rows, alpha: float) -> list[dict[str, Any]]:
     result = []
     for (generator, method), of_method in sorted(groups.items(), key=lambda group: generators.index(group[0][0])):
         plain = groups.get((generator, PLAIN), {})
-        both = [target for target in of_method if target in plain]
-        if method == PLAIN or not both:
+        targets = [target for target in of_method if target in plain]
+        if method == PLAIN or not targets:
             continue
-        terms = [gain_terms(of_method[target], plain[target], 1 / len(both)) for target in both]
-        one = sum_of(list(chain.from_iterable(terms)), 1 - alpha)
-        known = not np.isnan(one.low)
+        terms = [gain_terms(of_method[target], plain[target], 1 / len(targets)) for target in targets]
+        gain = sum_of(list(chain.from_iterable(terms)), 1 - alpha)
+        has_interval = not np.isnan(gain.low)
         result.append(
             {
                 "generator": generator,
                 "method": method,
-                "gain": one.value,
-                "low": max(-1.0, one.low) if known else None,
-                "high": min(1.0, one.high) if known else None,
-                "values": len(both),
+                "gain": gain.value,
+                "low": max(-1.0, gain.low) if has_interval else None,
+                "high": min(1.0, gain.high) if has_interval else None,
+                "values": len(targets),
                 "prompts": sum(len(of_target.rows) for of_target, _ in terms),
-                "verdict": _verdict(one),
+                "verdict": _verdict(gain),
             }
         )
     return result
@@ -92,14 +92,14 @@ def gain_terms(rows: Rows, plain: Rows, weight: float = 1.0, side: str = "") -> 
     """
     if not rows or not plain:
         return []
-    mine, theirs = (Counter(row["subject"] for row in some) for some in (rows, plain))
-    if None in mine or not mine.keys() & theirs.keys():
+    method_counts, plain_counts = (Counter(row["subject"] for row in side_rows) for side_rows in (rows, plain))
+    if None in method_counts or not method_counts.keys() & plain_counts.keys():
         return [Term(rows, weight, side), Term(plain, -weight, side)]
-    kept = [row for row in plain if row["subject"] in mine]
-    counts = [mine[row["subject"]] / theirs[row["subject"]] for row in kept]
+    comparable = [row for row in plain if row["subject"] in method_counts]
+    counts = [method_counts[row["subject"]] / plain_counts[row["subject"]] for row in comparable]
     return [
-        Term([row for row in rows if row["subject"] in theirs], weight, side),
-        Term(kept, -weight, side, counts),
+        Term([row for row in rows if row["subject"] in plain_counts], weight, side),
+        Term(comparable, -weight, side, counts),
     ]
 
 
@@ -132,10 +132,10 @@ def _cluster(row: Mapping[str, Any], by_subject: bool, side: str) -> tuple[str, 
     return (row["prompt"],)
 
 
-def _verdict(one: Gain) -> str:
-    if np.isnan(one.low):
+def _verdict(gain: Gain) -> str:
+    if np.isnan(gain.low):
         return UNKNOWN
-    return ABOVE if one.low > 0 else BELOW if one.high < 0 else NOTHING
+    return ABOVE if gain.low > 0 else BELOW if gain.high < 0 else NOTHING
 
 
 EVALUATION = "evaluation"
@@ -145,10 +145,10 @@ def measure(work: PromptsState) -> None:
     """Writes prompts.parquet, methods.parquet and gains.parquet."""
     rows = prompt_rows(work)
     count = work.config.evaluation.images
-    wanted: dict[str, list[tuple[str, Sequence[int]]]] = defaultdict(list)
+    orders: dict[str, list[tuple[str, Sequence[int]]]] = defaultdict(list)
     for row in rows:
-        wanted[row.generator].append((row.prompt, work.fresh_seeds(EVALUATION, row.prompt, count)))
-    frequencies = work.judged("judge", wanted)
+        orders[row.generator].append((row.prompt, work.fresh_seeds(EVALUATION, row.prompt, count)))
+    frequencies = work.judged("judge", orders)
     with work.steps.step("perplexity"):
         perplexities = _perplexities(work, [row.prompt for row in rows])
     table = []
@@ -221,11 +221,11 @@ def mean_frequency(
 ) -> tuple[float | None, float | None, float | None]:
     """Returns the frequency over all images of the prompts, with its interval. Prompts are the sampling unit, those of
     one search together: they are variants of each other. Of a single search each counts by itself."""
-    several = len({row["search"] for row in rows}) > 1
+    has_several = len({row["search"] for row in rows}) > 1
     units: dict[object, list[int]] = defaultdict(lambda: [0, 0])
     for number, row in enumerate(rows):
         images = int(str(row["images"]))
-        unit = units[row["search"] if several and row["search"] else number]
+        unit = units[row["search"] if has_several and row["search"] else number]
         unit[0] += round(float(str(row["frequency"] or 0)) * images)
         unit[1] += images
     hits, totals = zip(*units.values(), strict=True) if units else ((), ())
@@ -280,22 +280,22 @@ def modify(work: PromptsState) -> None:
     if config is None:
         return
     edits = [
-        PromptEdit(about, prompt, modifier, without)
+        PromptEdit(about, prompt, modifier, remainder)
         for about, prompts in best_prompts(work, config.prompts)
         for prompt in prompts
-        for modifier, without in parts(prompt)
+        for modifier, remainder in parts(prompt)
     ]
-    wanted: dict[str, list[tuple[str, Sequence[int]]]] = defaultdict(list)
+    orders: dict[str, list[tuple[str, Sequence[int]]]] = defaultdict(list)
     for edit in edits:
         seeds = work.fresh_seeds(PURPOSE, edit.prompt, config.images)
-        wanted[edit.about["generator"]] += [(edit.prompt, seeds), (edit.without, seeds)]
-    frequencies = work.judged("modifiers", wanted)
+        orders[edit.about["generator"]] += [(edit.prompt, seeds), (edit.without, seeds)]
+    frequencies = work.judged("modifiers", orders)
     targets = {(target.attribute, target.value): target for target in work.targets}
     rows: list[_Modified] = []
     for edit in edits:
         seeds = work.fresh_seeds(PURPOSE, edit.prompt, config.images)
-        about = targets[edit.about["attribute"], edit.about["value"]]
-        target = dict(zip(about.attributes, about.values, strict=True))
+        search_target = targets[edit.about["attribute"], edit.about["value"]]
+        target = dict(zip(search_target.attributes, search_target.values, strict=True))
         shows = [
             frequencies.shows(edit.about["generator"], prompt, seeds, target) for prompt in (edit.prompt, edit.without)
         ]
@@ -337,15 +337,15 @@ class _Modified:
 
 def _edit_row(edit: PromptEdit, shows: Sequence[Any], confidence: float) -> _Modified | None:
     """Returns None where no seed has an image of both."""
-    both = ~np.isnan(shows[0] + shows[1])
-    images = int(both.sum())
+    has_both = ~np.isnan(shows[0] + shows[1])
+    images = int(has_both.sum())
     if not images:
         return None
-    having, lacking = shows[0][both], shows[1][both]
-    only_having, only_lacking = int((having > lacking).sum()), int((lacking > having).sum())
+    having, without = shows[0][has_both], shows[1][has_both]
+    only_having, only_lacking = int((having > without).sum()), int((without > having).sum())
     low, high = paired_difference_interval(only_lacking, only_having, images, confidence)
     p_value = float(paired_difference_p_values(only_lacking, only_having, images))
-    return _Modified(edit, float(having.mean()), float(lacking.mean()), float(low), float(high), p_value, images)
+    return _Modified(edit, float(having.mean()), float(without.mean()), float(low), float(high), p_value, images)
 
 
 def best_prompts(work: PromptsState, count: int) -> Iterator[tuple[dict[str, str], list[str]]]:
@@ -358,23 +358,23 @@ def best_prompts(work: PromptsState, count: int) -> Iterator[tuple[dict[str, str
             groups[row["attribute"], row["value"], row["generator"]].append(ranked)
     for key, rows in groups.items():
         rows.sort(key=itemgetter(0, 1))
-        about = dict(zip(("attribute", "value", "generator"), key, strict=True))
-        yield about, list(dict.fromkeys(prompt for *_, prompt in rows))[:count]
+        target = dict(zip(("attribute", "value", "generator"), key, strict=True))
+        yield target, list(dict.fromkeys(prompt for *_, prompt in rows))[:count]
 
 
 def show_examples(work: PromptsState) -> None:
     """Draws pictures of the best prompt of each value and generator, and of the plainest prompt of its subject."""
     orders: dict[str, list[dict[str, object]]] = defaultdict(list)
     subjects = {row["prompt"]: row["subject"] for row in work.run.prompts.to_pylist()}
-    for about, prompts in best_prompts(work, 1):
+    for target, prompts in best_prompts(work, 1):
         subject = subjects.get(prompts[0]) if prompts else None
-        shown = [*prompts, *([f"a photo of a {subject}"] if subject else [])]
+        example_prompts = [*prompts, *([f"a photo of a {subject}"] if subject else [])]
         seeds = list(work.fresh_seeds(SHOWN, "all", PICTURES))
-        for prompt in shown:
-            identity = content_id("example", work.revisions[about["generator"]], about, prompt, seeds)
-            orders[about["generator"]].append({"example_id": identity, **about, "prompt": prompt, "seeds": seeds})
+        for prompt in example_prompts:
+            identity = content_id("example", work.revisions[target["generator"]], target, prompt, seeds)
+            orders[target["generator"]].append({"example_id": identity, **target, "prompt": prompt, "seeds": seeds})
     for name, rows in orders.items():
         table = pa.Table.from_pylist([{k: v for k, v in row.items() if k != "generator"} for row in rows])
-        with work.steps.step("examples", PICTURES) as tell:
+        with work.steps.step("examples", PICTURES) as report_progress:
             work.run.begin_writing()
-            work.stages.pictures(table, work.generator(name), name, work.run.location("examples"), tell)
+            work.stages.pictures(table, work.generator(name), name, work.run.location("examples"), report_progress)

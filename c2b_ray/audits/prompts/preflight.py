@@ -66,11 +66,11 @@ def _of_words(config: PromptsConfig) -> tuple[int, int]:
     A context is drawn with each word of a family, or with fewer and two to compare them with, and once without any: for
     a family of one word, twice.
     """
-    about = config.associations
-    if about is None:
+    section = config.associations
+    if section is None:
         return 0, 0
-    drawn = len(about.generators or [""]) * about.images * 2 * about.words
-    return drawn * about.contexts, drawn * about.most_followed
+    images_per_context = len(section.generators or [""]) * section.images * 2 * section.words
+    return images_per_context * section.contexts, images_per_context * section.most_followed
 
 
 def images_of_heads(config: PromptsConfig) -> int:

@@ -127,7 +127,7 @@ def _images_stage(orders: pa.Table) -> list[int]:
     return [len(seeds) for seeds in orders["seeds"].to_pylist()]
 
 
-# Neither searches nor images of a large generator are quick, and a kill loses what no file holds.
+# Searches and images of a large generator are slow, and a kill loses what is not written.
 SEARCH = StageConfig(SEARCHES, stage="generate", rows_per_file=1, weigh=each_alone, most_weight=1)
 JUDGE = StageConfig(JUDGED, stage="generate", rows_per_file=16, weigh=_images_stage, most_weight=128)
 PICTURES = StageConfig(EXAMPLES, stage="generate", rows_per_file=16)
@@ -198,7 +198,7 @@ class PromptsState:
 
     @property
     def questions(self) -> dict[str, Question]:
-        return {name: question_of(name, about) for name, about in self.config.attributes.items()}
+        return {name: question_of(name, attribute) for name, attribute in self.config.attributes.items()}
 
     def leaks(self, target: Target) -> LeakWords:
         return leaks_of_target(target, self.config.attributes)
@@ -223,14 +223,14 @@ class PromptsState:
         """Returns the judge's answers about the images of prompts under seeds, by generator; known answers are
         reused."""
         out = self.run.location("judged")
-        for name, wanted in rows.items():
-            orders = judging.judging_tasks(wanted, self._identity(name))
+        for name, prompts_and_seeds in rows.items():
+            orders = judging.judging_tasks(prompts_and_seeds, self._identity(name))
             if not orders.num_rows:
                 continue
-            with self.steps.step(step, judging.images_per_order(orders)) as tell:
+            with self.steps.step(step, judging.images_per_order(orders)) as on_progress:
                 models = partial(_judge_models, self.generator(name), self.judge())
                 self.run.begin_writing()
-                self.stages.judge(orders, models, ImageQuestions(name, self.questions), out, tell)
+                self.stages.judge(orders, models, ImageQuestions(name, self.questions), out, on_progress)
         return Frequencies(self.run.read("judged"))
 
     def _identity(self, generator: str) -> str:
@@ -248,9 +248,9 @@ def begin(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps)
         used["encoder"] = ("encoder", config.encoder)
     rows: dict[str, Mapping[str, Any]] = {}
     for name, (role, spec) in used.items():
-        known = models.describe(role, spec)
-        rows[name] = model_row(spec, known)
-        warn_of_assumptions(steps, name, known)
+        description = models.describe(role, spec)
+        rows[name] = model_row(spec, description)
+        warn_of_assumptions(steps, name, description)
     rows["language model"] = {"spec": config.language_model, "revision": work.language_model_revision}
     if config.reader is not None:
         rows["reader"] = language_model_row(models, config.reader)

@@ -87,19 +87,21 @@ def search_all(work: PromptsState, guided: Mapping[str, Guided]) -> None:
             work.judge() if guide.heads is None else None,
             _GuideOf(config.generators[name], guide.heads, work.questions),
         )
-        held = partial(_images_of_searches, work)
+        count_images = partial(_images_of_searches, work)
         with (
-            work.steps.step("search") as tell,
-            work.steps.images("search", held, IMAGES.total) as now,
-            IMAGES.calling(now),
+            work.steps.step("search") as report_progress,
+            work.steps.images("search", count_images, IMAGES.total) as report_images,
+            IMAGES.calling(report_images),
         ):
             work.run.begin_writing()
-            work.stages.search(rows, models, plan, work.run.location("searches"), tell)
+            work.stages.search(rows, models, plan, work.run.location("searches"), report_progress)
     empty = [row["subject"] for row in work.run.read("searches").to_pylist() if not row["prompts"]]
     if empty:
-        about = words.listed(sorted(set(empty)))
-        some = words.plural(len(empty), "search", "searches")
-        work.notes.append(f"{some} gave no prompt that ends without naming the value, about {about}.")
+        targets_listed = words.listed(sorted(set(empty)))
+        number_of_searches = words.plural(len(empty), "search", "searches")
+        work.notes.append(
+            f"{number_of_searches} gave no prompt that ends without naming the value, about {targets_listed}."
+        )
 
 
 def _images_of_searches(work: PromptsState) -> int:
@@ -143,13 +145,13 @@ def search_models(
 ) -> SearchModels:
     """Loads the models of a search. Raises ConfigError for a language model whose replies cannot be continued, or a
     generator without activations."""
-    model, made = language_model(), generator()
+    model, image_generator = language_model(), generator()
     if not isinstance(model, ReplyContinuer):
         raise ConfigError("language_model", f"{type(model).__name__}: {NO_TOKENS}")
-    if guides.heads is not None and not isinstance(made, ActivationReader):
+    if guides.heads is not None and not isinstance(image_generator, ActivationReader):
         raise ConfigError("guide", f"{guides.spec}: its activations cannot be read; use `guide: judge`")
     answering = None if judge is None else judge()
-    return SearchModels(model, partial(_guide, guides, made, answering))
+    return SearchModels(model, partial(_guide, guides, image_generator, answering))
 
 
 def _guide(guides: _GuideOf, generator: Any, judge: Captioner | None, target: Target) -> Guide:
@@ -189,8 +191,8 @@ def pez_rows(work: PromptsState, generator: str) -> list[dict[str, Any]]:
     function = partial(_prompts, work.generator(generator), work.judge(), work.models.encoder(config.encoder), plan)
     rows = []
     for target, texts in zip(plan.targets, work.models.runner.call(function, VERIFY), strict=True):
-        about = {"attribute": target.attribute, "value": target.value, "generator": generator, "method": "pez"}
-        rows += [{**about, "subject": None, "prompt": text} for text in texts]
+        fields = {"attribute": target.attribute, "value": target.value, "generator": generator, "method": "pez"}
+        rows += [{**fields, "subject": None, "prompt": text} for text in texts]
     return rows
 
 
@@ -201,15 +203,15 @@ def _prompts(
     plan: _Plan,
 ) -> list[list[str]]:
     """Returns the plan's number of prompts for each target; none where no image shows it."""
-    made, judging, encoding = generator(), judge(), encoder()
+    image_generator, judging, encoding = generator(), judge(), encoder()
     rounds = range(-(-MOST_IMAGES // len(plan.prompts)))
     requests = [GenerationRequest(p, seed_of("pez", plan.seed, p, n)) for n in rounds for p in plan.prompts]
-    images = [image.pixels for image in images_of(made, requests[:MOST_IMAGES]) if image.pixels is not None]
+    images = [image.pixels for image in images_of(image_generator, requests[:MOST_IMAGES]) if image.pixels is not None]
     if not images:
         return [[] for _ in plan.targets]
     embedded = encoding.encode_images(images)
-    said = {name: _choices(judging, images, question) for name, question in plan.questions.items()}
-    return [_of_target(target, plan, embedded, said, encoding) for target in plan.targets]
+    answers = {name: _choices(judging, images, question) for name, question in plan.questions.items()}
+    return [_of_target(target, plan, embedded, answers, encoding) for target in plan.targets]
 
 
 def _choices(judge: Captioner, images: Sequence[Pixels], question: Question) -> list[str | None]:
@@ -217,10 +219,10 @@ def _choices(judge: Captioner, images: Sequence[Pixels], question: Question) -> 
 
 
 def _of_target(
-    target: Target, plan: _Plan, embedded: np.ndarray[Any, Any], said: dict[str, list[str | None]], encoder: object
+    target: Target, plan: _Plan, embedded: np.ndarray[Any, Any], answers: dict[str, list[str | None]], encoder: object
 ) -> list[str]:
     shows = np.all(
-        [np.array(said[name]) == value for name, value in zip(target.attributes, target.values, strict=True)], axis=0
+        [np.array(answers[name]) == value for name, value in zip(target.attributes, target.values, strict=True)], axis=0
     )
     if not shows.any():
         return []
@@ -267,8 +269,8 @@ def write_baselines(work: PromptsState) -> None:
     for target in work.targets:
         leaky = [subject for subject in work.config.subjects if work.leaks(target).word(subject)]
         if leaky:
-            what = f"{target.attribute} {target.value}: prompts about {', '.join(leaky)} name it and are left out."
-            work.notes.append(what)
+            note = f"{target.attribute} {target.value}: prompts about {', '.join(leaky)} name it and are left out."
+            work.notes.append(note)
     if not work.run.has("written"):
         with work.steps.step("baselines"):
             rows = [row for target in work.targets for row in _baselines(work, target)]
@@ -277,12 +279,12 @@ def write_baselines(work: PromptsState) -> None:
             work.run.write("written", pa.Table.from_pylist(rows, schema=WRITTEN))
     if "pez" in work.config.methods:
         rows = [row for row in work.run.read("written").to_pylist() if row["method"] == "pez"]
-        found = {(row["generator"], row["attribute"], row["value"]) for row in rows}
+        targets_found = {(row["generator"], row["attribute"], row["value"]) for row in rows}
         work.notes.extend(
             f"{generator}: no image of a template shows {target.value}, so PEZ has nothing to go to."
             for generator in work.config.generators
             for target in work.targets
-            if (generator, target.attribute, target.value) not in found
+            if (generator, target.attribute, target.value) not in targets_found
         )
 
 
@@ -295,28 +297,32 @@ def _baselines(work: PromptsState, target: Target) -> Iterator[dict[str, str | N
         prompts["templates"] = filled(TEMPLATES, config.subjects, count)
     for method in ("llm", "llm_biased"):
         if method in config.methods:
-            # The neutral prompts are the same for all values: what differs between values is not their draw.
+            # The neutral prompts are the same for all values, so that values do not differ by their draw.
             key = target.attribute if method == "llm" else f"{target.attribute} {target.value}"
             seed, model = seed_of("written", config.seed, key), work.models.language_model(config.language_model)
             prompts[method], why = written(model, target, config.subjects, count, method == "llm_biased", seed)
             if why is not None:
-                what = f"{method}, {target.attribute} {target.value}"
-                work.notes.append(f"{what}: the language model wrote no prompt: {why}.")
+                subject_text = f"{method}, {target.attribute} {target.value}"
+                work.notes.append(f"{subject_text}: the language model wrote no prompt: {why}.")
     for method, rows in prompts.items():
         for prompt, subject in rows:
-            about = {"attribute": target.attribute, "value": target.value, "generator": None}
-            yield {**about, "method": method, "subject": subject, "prompt": prompt}
+            fields = {"attribute": target.attribute, "value": target.value, "generator": None}
+            yield {**fields, "method": method, "subject": subject, "prompt": prompt}
 
 
 def neutral_prompts(work: PromptsState, count: int) -> list[str]:
     """Returns `count` prompts of the language model that should not mention an attribute, each attribute in turn."""
     config = work.config
     model = work.models.language_model(config.language_model)
-    each = -(-count // len(config.attributes))
+    prompts_per_attribute = -(-count // len(config.attributes))
     prompts: dict[str, None] = {}
     for name in config.attributes:
         target, seed = Target((name,), ("",)), seed_of("neutral prompts", config.seed, name)
-        prompts.update(dict.fromkeys(text for text, _ in written(model, target, config.subjects, each, False, seed)[0]))
+        prompts.update(
+            dict.fromkeys(
+                text for text, _ in written(model, target, config.subjects, prompts_per_attribute, False, seed)[0]
+            )
+        )
     return list(prompts)[:count]
 
 
@@ -337,13 +343,13 @@ def prompt_rows(work: PromptsState) -> list[PromptRow]:
         for generator in ([row["generator"]] if row["generator"] else work.config.generators)
     ]
     by_target: dict[Key, dict[str, PromptRow]] = defaultdict(dict)
-    for one in work.run.read("searches").sort_by("search_id").to_pylist():
-        target = targets[one["attribute"], one["value"]]
-        key = (one["attribute"], one["value"], one["generator"], one["method"])
-        share = round(one["images_used"] / max(1, len(one["prompts"])))
-        for prompt, prior, bias in zip(one["prompts"], one["log_priors"], one["bias_scores"], strict=True):
-            about = (target, one["generator"], one["method"], prompt, one["subject"])
-            row = PromptRow(*about, prior, bias, share, one["search_id"])
+    for search in work.run.read("searches").sort_by("search_id").to_pylist():
+        target = targets[search["attribute"], search["value"]]
+        key = (search["attribute"], search["value"], search["generator"], search["method"])
+        share = round(search["images_used"] / max(1, len(search["prompts"])))
+        for prompt, prior, bias in zip(search["prompts"], search["log_priors"], search["bias_scores"], strict=True):
+            fields = (target, search["generator"], search["method"], prompt, search["subject"])
+            row = PromptRow(*fields, prior, bias, share, search["search_id"])
             by_target[key].setdefault(prompt, row)
     return rows + [
         row for rows_of in by_target.values() for row in list(rows_of.values())[: work.config.evaluation.prompts]
@@ -352,12 +358,12 @@ def prompt_rows(work: PromptsState) -> list[PromptRow]:
 
 def efforts(work: PromptsState) -> Mapping[Key, SearchEffort]:
     result: dict[Key, SearchEffort] = defaultdict(SearchEffort)
-    for one in work.run.read("searches").to_pylist():
-        key = (one["attribute"], one["value"], one["generator"], one["method"])
+    for search in work.run.read("searches").to_pylist():
+        key = (search["attribute"], search["value"], search["generator"], search["method"])
         before = result[key]
         result[key] = SearchEffort(
-            before.candidates + one["candidates"],
-            before.rejected + one["rejected"],
-            before.images + one["images_used"],
+            before.candidates + search["candidates"],
+            before.rejected + search["rejected"],
+            before.images + search["images_used"],
         )
     return result

@@ -41,8 +41,8 @@ def tracker(to: str) -> Tracker:
     """
     scheme, colon, name = to.partition(":")
     if scheme not in TRACKERS or not colon:
-        known = "; write mlflow:URI|EXPERIMENT or wandb:PROJECT"
-        raise ConfigError(OPTION, f"{without_credentials(to)!r} is no tracker; {nearest(scheme, TRACKERS)}{known}")
+        hint = "; write mlflow:URI|EXPERIMENT or wandb:PROJECT"
+        raise ConfigError(OPTION, f"{without_credentials(to)!r} is no tracker; {nearest(scheme, TRACKERS)}{hint}")
     with needed_by(f"{OPTION} {scheme}"):
         connect: Callable[[str], Tracker] = resolve_name(TRACKERS[scheme])
         return connect(name)

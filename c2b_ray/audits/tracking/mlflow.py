@@ -34,12 +34,12 @@ T = TypeVar("T")
 
 def connect(name: str) -> MlflowTracker:
     """Returns the tracker, its experiment made where it is missing. Raises ServiceError where it does not answer."""
-    os.environ.setdefault(RETRIES, "2")  # its own default waits for minutes before it says that nobody answers
+    os.environ.setdefault(RETRIES, "2")  # by default it retries for minutes before it reports that no server answers
     uri, _, experiment = name.partition("|")
     client = mlflow.MlflowClient(tracking_uri=uri or None)
     with _refusals(uri or mlflow.get_tracking_uri()):
-        found = client.get_experiment_by_name(experiment or EXPERIMENT)
-        number = found.experiment_id if found else client.create_experiment(experiment or EXPERIMENT)
+        stored = client.get_experiment_by_name(experiment or EXPERIMENT)
+        number = stored.experiment_id if stored else client.create_experiment(experiment or EXPERIMENT)
     return MlflowTracker(client, uri or mlflow.get_tracking_uri(), number)
 
 
@@ -54,18 +54,18 @@ class MlflowTracker:
     def log(self, record: Record) -> str:
         with _refusals(self.uri):
             run_id = self._run_of(record)
-            now = int(1000 * time.time())
-            metrics = [Metric(_name(name), value, now, 0) for name, value in record.metrics.items()]
+            milliseconds = int(1000 * time.time())
+            metrics = [Metric(_name(name), value, milliseconds, 0) for name, value in record.metrics.items()]
             settings = [Param(_name(name), value[:LONGEST_SETTING]) for name, value in record.settings.items()]
-            files, shown = dict(record.files), dict(record.tags)
+            files, tag_values = dict(record.files), dict(record.tags)
             if record.table is not None:  # what the tracking UI shows as a table, beside the files
                 files[f"{TABLE}.table.json"] = _table(record.table)
-                shown["mlflow.loggedArtifacts"] = json.dumps([{"path": f"{TABLE}.table.json", "type": "table"}])
-            tags = [RunTag(name, value[:LONGEST_TAG]) for name, value in shown.items()]
-            for some in batches(metrics):
-                self.client.log_batch(run_id, metrics=some)
-            for few in batches(settings):
-                self.client.log_batch(run_id, params=few)
+                tag_values["mlflow.loggedArtifacts"] = json.dumps([{"path": f"{TABLE}.table.json", "type": "table"}])
+            tags = [RunTag(name, value[:LONGEST_TAG]) for name, value in tag_values.items()]
+            for metric_batch in batches(metrics):
+                self.client.log_batch(run_id, metrics=metric_batch)
+            for setting_batch in batches(settings):
+                self.client.log_batch(run_id, params=setting_batch)
             self.client.log_batch(run_id, tags=tags)
             with tempfile.TemporaryDirectory(prefix="c2b-mlflow-") as folder:
                 for name, data in files.items():
@@ -77,16 +77,16 @@ class MlflowTracker:
     def _run_of(self, record: Record) -> str:
         """Returns the run that was logged before, else a new one."""
         query = f"tags.`c2b.run_id` = '{record.run_id}'"
-        for found in self.client.search_runs([self.experiment], query, max_results=1):
-            return str(found.info.run_id)
-        made = self.client.create_run(self.experiment, int(1000 * record.began) or None, run_name=record.name)
-        return str(made.info.run_id)
+        for stored in self.client.search_runs([self.experiment], query, max_results=1):
+            return str(stored.info.run_id)
+        created = self.client.create_run(self.experiment, int(1000 * record.began) or None, run_name=record.name)
+        return str(created.info.run_id)
 
 
-def batches(several: Sequence[T]) -> Iterator[list[T]]:
+def batches(items: Sequence[T]) -> Iterator[list[T]]:
     """Yields as many at once as MLflow takes."""
-    for start in range(0, len(several), AT_ONCE):
-        yield list(several[start : start + AT_ONCE])
+    for start in range(0, len(items), AT_ONCE):
+        yield list(items[start : start + AT_ONCE])
 
 
 def _name(text: str) -> str:

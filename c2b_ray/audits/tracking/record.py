@@ -83,24 +83,28 @@ def record(run: Run, checks: Sequence[Check] = ()) -> Record:
 
 
 def _metrics(
-    manifest: Mapping[str, Any], shown: Mapping[str, Any], findings: Mapping[str, int], checks: Sequence[Check]
+    manifest: Mapping[str, Any], shown_summary: Mapping[str, Any], findings: Mapping[str, int], checks: Sequence[Check]
 ) -> Iterator[tuple[str, float]]:
     """Yields `findings`, and these by classifier; numbers of the summary, such as `verdicts/against`; accuracy; counts
     and seconds of the run; and how many checks of gates failed, passed and were skipped."""
-    names = names_of([*findings, *(row["classifier"] for row in shown.get("accuracy") or ())])
+    names = names_of([*findings, *(row["classifier"] for row in shown_summary.get("accuracy") or ())])
     if findings:
         yield "findings", float(sum(findings.values()))
         for classifier, count in findings.items():
             yield f"findings/{names[classifier]}", float(count)
-    for row in shown.get("accuracy") or ():
+    for row in shown_summary.get("accuracy") or ():
         if row["images"]:
             yield f"accuracy/{names[row['classifier']]}", row["right"] / row["images"]
-    groups = {**shown, "counts": manifest.get("counts") or {}, "seconds": manifest.get("seconds") or {}}
+    groups = {**shown_summary, "counts": manifest.get("counts") or {}, "seconds": manifest.get("seconds") or {}}
     for name, value in groups.items():
         if _is_number(value):
             yield name, float(value)
         elif isinstance(value, Mapping):
-            yield from ((f"{name}/{clean(str(key))}", float(one)) for key, one in value.items() if _is_number(one))
+            yield from (
+                (f"{name}/{clean(str(key))}", float(metric_value))
+                for key, metric_value in value.items()
+                if _is_number(metric_value)
+            )
     outcomes = Counter(check.outcome for check in checks)
     if checks:
         yield from ((f"gates/{outcome}", float(outcomes[outcome])) for outcome in ("failed", "passed", "skipped"))

@@ -46,10 +46,10 @@ class WandbTracker:
             run.tags = tuple(f"{name}: {value}"[:64] for name, value in record.tags.items() if name != "c2b.headline")
             run.notes = record.tags.get("c2b.headline", "")
             run.summary.update({**record.metrics, **record.tags})
-            shown: dict[str, object] = {} if record.table is None else {TABLE: _table(record.table)}
+            content: dict[str, object] = {} if record.table is None else {TABLE: _table(record.table)}
             if page := record.files.get("report.html"):
-                shown["report"] = wandb.Html(page.decode(), inject=False)
-            run.log(shown)
+                content["report"] = wandb.Html(page.decode(), inject=False)
+            run.log(content)
             with tempfile.TemporaryDirectory(prefix="c2b-wandb-") as folder:
                 artifact = wandb.Artifact(f"c2b-{record.run_id}", "audit", metadata=dict(record.tags))
                 for name, data in record.files.items():

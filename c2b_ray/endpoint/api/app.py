@@ -92,8 +92,10 @@ def _methods(app: FastAPI, path: str) -> set[str]:
     """
     routers = (*(module.routes for module in ROUTES), app.router)
     routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
-    fitting = [route for route in routes if route.path == path] or [one for one in routes if one.path_regex.match(path)]
-    methods = {method for route in fitting for method in route.methods or ()}
+    matching = [route for route in routes if route.path == path] or [
+        candidate for candidate in routes if candidate.path_regex.match(path)
+    ]
+    methods = {method for route in matching for method in route.methods or ()}
     return methods | {"HEAD"} if "GET" in methods else methods
 
 

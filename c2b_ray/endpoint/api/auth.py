@@ -110,13 +110,13 @@ def _throttle(request: Request, context: Context, tenant_id: str) -> None:
     }
 
 
-def _unauthenticated(sent: bool) -> ProblemError:
+def _unauthenticated(key_was_sent: bool) -> ProblemError:
     detail = (
         "the key is unknown, expired or revoked"
-        if sent
+        if key_was_sent
         else "send a key in the header Authorization, by the scheme Bearer"
     )
-    parameters = ', error="invalid_token"' if sent else ""
+    parameters = ', error="invalid_token"' if key_was_sent else ""
     return ProblemError(
         401, "not_authenticated", detail, headers={"WWW-Authenticate": f'Bearer realm="c2b-ray"{parameters}'}
     )

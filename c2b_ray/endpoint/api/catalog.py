@@ -55,7 +55,7 @@ def kinds() -> list[dict[str, Any]]:
 
 def job_body(job: Job) -> dict[str, Any]:
     """Returns the JSON of a job, without its config."""
-    here = f"/v1/audits/{job.id}"
+    base_url = f"/v1/audits/{job.id}"
     return {
         "id": job.id,
         "kind": job.kind,
@@ -81,10 +81,10 @@ def job_body(job: Job) -> dict[str, Any]:
         "classifier_hash": job.classifier_hash,
         "config": None,
         "links": {
-            "self": here,
-            "events": f"{here}/events",
-            "tables": f"{here}/tables",
-            "report": f"{here}/report",
+            "self": base_url,
+            "events": f"{base_url}/events",
+            "tables": f"{base_url}/tables",
+            "report": f"{base_url}/report",
         },
     }
 
@@ -115,11 +115,11 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame
 def document_of(app: FastAPI) -> dict[str, Any]:
     """Returns the OpenAPI 3.1 document, which is built once."""
     if app.openapi_schema is None:
-        made = get_openapi(
+        document = get_openapi(
             title="c2b-ray endpoint", version=__version__, description=ABOUT, routes=app.routes,
             servers=[{"url": app.state.context.config.url}],
         )  # fmt: skip
-        schemas = made.setdefault("components", {}).setdefault("schemas", {})
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
         template = "#/components/schemas/{model}"
         for model in (ProblemBody, FieldErrorBody):
             schema = model.model_json_schema(ref_template=template)
@@ -128,10 +128,10 @@ def document_of(app: FastAPI) -> dict[str, Any]:
         # Routes read requests themselves and answer with problems, so FastAPI's own error models do not occur.
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
-        for methods in made["paths"].values():
+        for methods in document["paths"].values():
             for operation in methods.values():
                 _without_frameworks_errors(operation)
-        app.openapi_schema = made
+        app.openapi_schema = document
     return app.openapi_schema
 
 

@@ -65,17 +65,17 @@ class Remembered:
         return first
 
     def _of(self, tenant_id: str) -> tuple[Quotas, bool, float]:
-        known = self._known.get(tenant_id)
+        cached = self._known.get(tenant_id)
         now = time.monotonic()
-        if known is None or now >= known[2] or self._renews(tenant_id, known[2], now):
+        if cached is None or now >= cached[2] or self._renews(tenant_id, cached[2], now):
             tenant = tenants.get(self._db, tenant_id)
             limits = self._defaults if tenant is None else tenant.limits(self._defaults)
-            known = limits, tenant is not None and tenant.name == OPERATORS, now + self._seconds
+            cached = limits, tenant is not None and tenant.name == OPERATORS, now + self._seconds
             with self._lock:
                 if len(self._known) >= _MOST:
                     self._known.clear()
-                self._known[tenant_id] = known
-        return known
+                self._known[tenant_id] = cached
+        return cached
 
 
 # Limits attempts with wrong keys: counts them by address and by the key that they name, and answers 429 beyond a
@@ -110,12 +110,12 @@ class WrongKeys:
 
 def _network(address: str | None) -> str:
     try:
-        known = ipaddress.ip_address(address or "")
+        parsed = ipaddress.ip_address(address or "")
     except ValueError:  # a socket in the file system has no address
         return "none"
-    if isinstance(known, ipaddress.IPv4Address):
-        return str(known)
-    return str(known.ipv4_mapped or ipaddress.ip_network((known.packed, _NETWORK), strict=False))
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed.packed, _NETWORK), strict=False))
 
 
 # Limits uploads: how many of one tenant a replica receives at the same time, and the threads that check them.

@@ -61,9 +61,9 @@ def _trace_of(header: bytes) -> str | None:
     match = _TRACE.fullmatch(header)
     if match is None:
         return None
-    version, trace, parent, _, more = match.groups()
-    known = version != b"ff" and (version != b"00" or more is None)
-    return trace.decode() if known and trace.strip(b"0") and parent.strip(b"0") else None
+    version, trace, parent, _, suffix = match.groups()
+    is_valid = version != b"ff" and (version != b"00" or suffix is None)
+    return trace.decode() if is_valid and trace.strip(b"0") and parent.strip(b"0") else None
 
 
 class Envelope:
@@ -99,8 +99,8 @@ class _Exchange:
         headers = dict(scope["headers"])
         self._length: bytes = headers.get(b"content-length", b"")
         self._coding: bytes = headers.get(b"content-encoding", b"").strip().lower()
-        wanted = headers.get(b"x-request-id", b"")
-        self._id = wanted.decode() if _REQUEST_ID.fullmatch(wanted) else secrets.token_hex(12)
+        requested_id = headers.get(b"x-request-id", b"")
+        self._id = requested_id.decode() if _REQUEST_ID.fullmatch(requested_id) else secrets.token_hex(12)
         self._trace = _trace_of(headers.get(b"traceparent", b""))
         self._span = secrets.token_hex(8)
         self._state = self.scope.setdefault("state", {})
@@ -128,15 +128,15 @@ class _Exchange:
             self._status = message["status"]
             self._count()
             headers = list(message.get("headers", ()))
-            there = {name.lower() for name, _ in headers}
+            present = {name.lower() for name, _ in headers}
             headers += [(b"x-request-id", self._id.encode()), *_ALWAYS]
             if self._trace:  # lets the caller's trace show this request: level 2 of Trace Context
                 headers.append((b"traceresponse", f"00-{self._trace}-{self._span}-00".encode()))
-            headers += [pair for pair in _DEFAULTS.items() if pair[0] not in there]
+            headers += [pair for pair in _DEFAULTS.items() if pair[0] not in present]
             headers += [
                 (name.lower().encode(), value.encode())
                 for name, value in self._state["headers"].items()
-                if name.lower().encode() not in there
+                if name.lower().encode() not in present
             ]
             message = {**message, "headers": headers}
         elif message["type"] == "http.response.body":
@@ -302,5 +302,5 @@ def _check(value: Any, depth: int) -> None:
         raise ValueError(f"{str(value)[:60]!r} is read as a {type(value).__name__}; quote it")
 
 
-def _malformed(kind: str, why: str) -> ProblemError:
-    return ProblemError(400, "malformed", f"the body is not valid {kind}: {why}")
+def _malformed(kind: str, reason: str) -> ProblemError:
+    return ProblemError(400, "malformed", f"the body is not valid {kind}: {reason}")

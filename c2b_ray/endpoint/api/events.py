@@ -57,8 +57,8 @@ def follow(context: Context, job: Job, last_id: int, key: Key) -> Response:
     """Returns the stream of a job that the key's tenant may see, after the event `last_id`; from the beginning if the
     job has no such event."""
     if last_id or job.ended_for_good:
-        known, latest = webhooks.seen(context.db, job.id, last_id)
-        last_id = last_id if known else 0
+        is_known, latest = webhooks.seen(context.db, job.id, last_id)
+        last_id = last_id if is_known else 0
         if job.ended_for_good and last_id == latest:
             return Response(status_code=204)  # an EventSource does not reconnect after it
     _check_streams(context, key.tenant_id)

@@ -60,16 +60,16 @@ def resolve(context: Context, caller: Caller, kind: str, config: Mapping[str, An
         field = f"config.{error.field}" if error.field else "config"
         raise ProblemError(422, "invalid_config", f"{field}: {message}", [FieldError(field, message)]) from error
     models = tuple(model for model in models_of(context.db, caller.tenant_id, kind, config) if model != UNKNOWN)
-    asks = kind == QUESTION
-    images = images_of_question(context.db, caller.tenant_id, config) if asks else audit.images_at_most(runs)
+    is_question = kind == QUESTION
+    images = images_of_question(context.db, caller.tenant_id, config) if is_question else audit.images_at_most(runs)
     return ResolvedConfig(kind, dict(config), runs, models, images)
 
 
 def submit_job(
-    context: Context, caller: Caller, resolved: ResolvedConfig, name: str | None, once: tuple[str | None, bytes]
+    context: Context, caller: Caller, resolved: ResolvedConfig, name: str | None, idempotency: tuple[str | None, bytes]
 ) -> Json:
-    """Submits the job and answers 202. `once`: the Idempotency-Key, and the body to compare it by."""
-    key, content = once
+    """Submits the job and answers 202. `idempotency`: the Idempotency-Key, and the body to compare it by."""
+    key, content = idempotency
     new = NewJob(
         kind=resolved.kind,
         config=resolved.config,
@@ -84,12 +84,12 @@ def submit_job(
     return _accepted(job, created)
 
 
-def submitted_before(context: Context, caller: Caller, once: tuple[str | None, bytes]) -> Json | None:
+def submitted_before(context: Context, caller: Caller, idempotency: tuple[str | None, bytes]) -> Json | None:
     """Returns the answer to a repeated submission; None for a new one.
 
     It is called before the config is checked, because a file that the config names may have been deleted since.
     """
-    key, content = once
+    key, content = idempotency
     if key is None:
         return None
     job = jobs.submitted_before(context.db, caller.tenant_id, key, hashlib.sha256(content).hexdigest())
@@ -106,11 +106,11 @@ def _accepted(job: Job, created: bool) -> Json:
 
 def tenancy_of(context: Context, tenant_id: str, config: Mapping[str, Any]) -> Tenancy:
     """Returns the tenant's part of the endpoint, with the uploads that the config names."""
-    named = {sha for text in _texts(config) for sha in _UPLOAD.findall(text)}
-    if len(named) > _MOST_UPLOADS:
+    hashes = {sha for text in _texts(config) for sha in _UPLOAD.findall(text)}
+    if len(hashes) > _MOST_UPLOADS:
         raise ProblemError(422, "invalid_config", f"a config names at most {_MOST_UPLOADS} uploads")
-    known = {sha: uploads.get(context.db, tenant_id, sha) for sha in sorted(named)}
-    kinds = {sha: upload.kind for sha, upload in known.items() if upload is not None}
+    upload_of_hash = {sha: uploads.get(context.db, tenant_id, sha) for sha in sorted(hashes)}
+    kinds = {sha: upload.kind for sha, upload in upload_of_hash.items() if upload is not None}
     return Tenancy(context.tenant_root(tenant_id), context.config.policy, kinds)
 
 
@@ -130,13 +130,13 @@ def model_seconds(context: Context, caller: Caller, resolved: ResolvedConfig) ->
     with context.db.reading() as tx:
         now = tx.now
     first, last = quotas.day_of(now - _DAYS * quotas.DAY), quotas.day_of(now)
-    spent: dict[str, tuple[int, float]] = {}
-    for one in quotas.spend(context.db, caller.tenant_id, first, last):
-        before = spent.get(one.model, (0, 0.0))
-        spent[one.model] = before[0] + one.images, before[1] + one.model_seconds
-    rates = [spent[model] for model in models if spent.get(model, (0, 0.0))[0]]
-    each = images / len(models)
-    return sum(each * seconds / count for count, seconds in rates) if len(rates) == len(models) else None
+    use_of_model: dict[str, tuple[int, float]] = {}
+    for use in quotas.spend(context.db, caller.tenant_id, first, last):
+        total = use_of_model.get(use.model, (0, 0.0))
+        use_of_model[use.model] = total[0] + use.images, total[1] + use.model_seconds
+    rates = [use_of_model[model] for model in models if use_of_model.get(model, (0, 0.0))[0]]
+    images_per_model = images / len(models)
+    return sum(images_per_model * seconds / count for count, seconds in rates) if len(rates) == len(models) else None
 
 
 routes = router("audits")
@@ -168,11 +168,11 @@ def submit(
     context, caller = enter(request, "submit")
     submission = sent.as_model(Submission)
     fields = {"kind": submission.kind, "name": submission.name, "config": submission.config}
-    once = idempotency_key, canonical(fields)
-    if (again := submitted_before(context, caller, once)) is not None:
-        return again
+    idempotency = idempotency_key, canonical(fields)
+    if (earlier_answer := submitted_before(context, caller, idempotency)) is not None:
+        return earlier_answer
     resolved = resolve(context, caller, submission.kind, submission.config)
-    return submit_job(context, caller, resolved, submission.name, once)
+    return submit_job(context, caller, resolved, submission.name, idempotency)
 
 
 @routes.post("/audits/check", responses={**answers(Checked), **errors(415, 422)}, openapi_extra=body(Submission))
@@ -195,12 +195,12 @@ def listed(
 ) -> Json:
     """List the tenant's jobs, latest first."""
     context, caller = enter(request, "read")
-    about = ("audits", caller.tenant_id, state, kind, name)
-    position = context.signer.open(cursor, *about)
+    context_parts = ("audits", caller.tenant_id, state, kind, name)
+    position = context.signer.open(cursor, *context_parts)
     page = jobs.page(
         context.db, caller.tenant_id, Filters(state, kind, name), None if position is None else tuple(position), limit
     )
-    following = None if page.next is None else context.signer.seal(list(page.next), *about)
+    following = None if page.next is None else context.signer.seal(list(page.next), *context_parts)
     return Json({"items": [job_body(job) for job in page.items], "next": following})
 
 

@@ -108,12 +108,12 @@ def ask(
     context, caller = enter(request, "submit")
     question = sent.as_model(Question)
     config = {"run": f"run:{job_id}", **question.model_dump(exclude_none=True)}
-    once = idempotency_key, canonical(config)
-    if (again := submitted_before(context, caller, once)) is not None:
-        return again
+    idempotency = idempotency_key, canonical(config)
+    if (earlier_answer := submitted_before(context, caller, idempotency)) is not None:
+        return earlier_answer
     refuse_unanswering(finished(read(context, caller, job_id)), config)
     resolved = resolve(context, caller, QUESTION, config)
-    return submit_job(context, caller, resolved, None, once)
+    return submit_job(context, caller, resolved, None, idempotency)
 
 
 @routes.get("/classifiers/history", responses={**answers(JobList), **errors(422)})
@@ -132,11 +132,11 @@ def history(
 ) -> Json:
     """List the finished audits of a classifier, alone or among others, by the hash of its weights, latest first."""
     context, caller = enter(request, "read")
-    about = ("history", caller.tenant_id, classifier)
-    position = context.signer.open(cursor, *about)
+    context_parts = ("history", caller.tenant_id, classifier)
+    position = context.signer.open(cursor, *context_parts)
     filters = Filters(state="finished", classifier_hash=classifier)
     page = jobs.page(context.db, caller.tenant_id, filters, None if position is None else tuple(position), limit)
-    following = None if page.next is None else context.signer.seal(list(page.next), *about)
+    following = None if page.next is None else context.signer.seal(list(page.next), *context_parts)
     return Json({"items": [job_body(job) for job in page.items], "next": following})
 
 

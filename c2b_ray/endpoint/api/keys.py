@@ -52,9 +52,9 @@ def listed(request: Request, limit: Many = 1000, cursor: Cursor = None) -> Json:
     """List keys, without their secrets, in the order of their creation."""
     context, caller, tenant_id = enter_operator(request)
     pages = Pages(context.signer, limit, ("keys", caller.tenant_id, tenant_id))
-    after = pages.after(cursor)
-    found = keys.listed(context.db, tenant_id, None if after is None else tuple(after), limit + 1)
-    return Json(pages.page(found, _key, lambda last: [last.created, last.id]))
+    position = pages.after(cursor)
+    rows = keys.listed(context.db, tenant_id, None if position is None else tuple(position), limit + 1)
+    return Json(pages.page(rows, _key, lambda last: [last.created, last.id]))
 
 
 @routes.post("/admin/keys", status_code=201, responses={**answers(NewKeyAnswer, 201), **errors(415, 422)},
@@ -62,11 +62,17 @@ def listed(request: Request, limit: Many = 1000, cursor: Cursor = None) -> Json:
 def create(request: Request, sent: Annotated[Document, Depends(document)]) -> Json:
     """Create a key of this tenant; operators may create one of any tenant. The key's text is shown only once."""
     context, caller, tenant_id = enter_operator(request)
-    wanted = sent.as_model(NewKeyBody)
-    of = wanted.tenant_id or caller.tenant_id
-    if (tenant_id is not None and of != tenant_id) or not is_id(of) or tenants.get(context.db, of) is None:
+    request_body = sent.as_model(NewKeyBody)
+    owner_id = request_body.tenant_id or caller.tenant_id
+    if (
+        (tenant_id is not None and owner_id != tenant_id)
+        or not is_id(owner_id)
+        or tenants.get(context.db, owner_id) is None
+    ):
         raise not_found("tenant")
-    new = keys.create(context.db, of, wanted.name, set(wanted.scopes), wanted.expires_in, caller.actor)
+    new = keys.create(
+        context.db, owner_id, request_body.name, set(request_body.scopes), request_body.expires_in, caller.actor
+    )
     return Json({**_key(new.key), "key": new.text}, 201)
 
 
@@ -90,12 +96,12 @@ def revoke(request: Request, key_id: str) -> Json:
 def rotate(request: Request, key_id: str, sent: Annotated[Document, Depends(document)]) -> Json:
     """Replace a key by a new one. The old key works for another `grace_seconds`."""
     context, caller, tenant_id = enter_operator(request)
-    wanted = sent.as_model(RotateBody)
-    before = keys.get(context.db, tenant_id, key_id)
-    if before is None:
+    request_body = sent.as_model(RotateBody)
+    old_key = keys.get(context.db, tenant_id, key_id)
+    if old_key is None:
         raise not_found("key")
     try:
-        new = keys.rotate(context.db, tenant_id, key_id, wanted.grace_seconds, caller.actor)
+        new = keys.rotate(context.db, tenant_id, key_id, request_body.grace_seconds, caller.actor)
     except ConfigError:
         raise
     except InputError as error:
@@ -110,13 +116,13 @@ def tenants_listed(request: Request, limit: Many = 1000, cursor: Cursor = None) 
     """List the key's tenant; for operators, every tenant, by name."""
     context, caller, tenant_id = enter_operator(request)
     pages = Pages(context.signer, limit, ("tenants", caller.tenant_id, tenant_id))
-    after = pages.after(cursor)
+    position = pages.after(cursor)
     if tenant_id is None:
-        found = tenants.every(context.db, after, limit + 1)
+        rows = tenants.every(context.db, position, limit + 1)
     else:
-        own = tenants.get(context.db, tenant_id)
-        found = [] if own is None else [own]
-    return Json(pages.page(found, asdict, lambda last: last.name))
+        tenant = tenants.get(context.db, tenant_id)
+        rows = [] if tenant is None else [tenant]
+    return Json(pages.page(rows, asdict, lambda last: last.name))
 
 
 @routes.post("/admin/tenants", status_code=201, responses={**answers(TenantBody, 201), **errors(409, 415, 422)},
@@ -124,12 +130,12 @@ def tenants_listed(request: Request, limit: Many = 1000, cursor: Cursor = None) 
 def tenant_created(request: Request, sent: Annotated[Document, Depends(document)]) -> Json:
     """Create a tenant. For operators."""
     context, caller, tenant_id = enter_operator(request)
-    wanted = sent.as_model(NewTenantBody)
+    request_body = sent.as_model(NewTenantBody)
     if tenant_id is not None:
         raise ProblemError(403, "operators_only", "only operators can create tenants")
-    values: dict[str, Any] = {"weight": wanted.weight, "quotas": wanted.quotas, "actor": caller.actor}
+    values: dict[str, Any] = {"weight": request_body.weight, "quotas": request_body.quotas, "actor": caller.actor}
     try:
-        tenant = tenants.create(context.db, wanted.name, **values)
+        tenant = tenants.create(context.db, request_body.name, **values)
     except tenants.ExistsError as error:
         raise ProblemError(409, "exists", str(error)) from error
     return Json(asdict(tenant), 201)
@@ -142,27 +148,27 @@ def spend(
     """List the images and seconds of each model, by key and day; by default the last 30 days."""
     context, caller, tenant_id = enter_operator(request)
     pages = Pages(context.signer, limit, ("usage", caller.tenant_id, tenant_id, first_day, last_day))
-    after = pages.after(cursor)
-    if after is None:
+    position = pages.after(cursor)
+    if position is None:
         with context.db.reading() as tx:
             now = tx.now
-        days, place = (first_day or usage.day_of(now - 30 * usage.DAY), last_day or usage.day_of(now)), None
+        days, row_position = (first_day or usage.day_of(now - 30 * usage.DAY), last_day or usage.day_of(now)), None
     else:  # the days of the first page, which midnight does not move
-        days, place = (after[0], after[1]), tuple(after[2:])
-    found = usage.spend(context.db, tenant_id, *days, after=place, limit=limit + 1)
-    return Json(pages.page(found, asdict, lambda row: [*days, *usage.position(row)]))
+        days, row_position = (position[0], position[1]), tuple(position[2:])
+    rows = usage.spend(context.db, tenant_id, *days, after=row_position, limit=limit + 1)
+    return Json(pages.page(rows, asdict, lambda row: [*days, *usage.position(row)]))
 
 
 @routes.get("/admin/audit-log", responses={**answers(LogPage), **errors(422)})
 def log(request: Request, limit: Limit = 50, cursor: Cursor = None) -> Json:
     """List the audit log: who did what to what, latest first."""
     context, caller, tenant_id = enter_operator(request)
-    about = ("audit-log", caller.tenant_id, tenant_id)
-    before = context.signer.open(cursor, *about)
-    entries = audit_log.page(context.db, tenant_id=tenant_id, before=before, limit=limit)
-    following = context.signer.seal(entries[-1].seq, *about) if len(entries) == limit else None
+    context_parts = ("audit-log", caller.tenant_id, tenant_id)
+    position = context.signer.open(cursor, *context_parts)
+    entries = audit_log.page(context.db, tenant_id=tenant_id, before=position, limit=limit)
+    following = context.signer.seal(entries[-1].seq, *context_parts) if len(entries) == limit else None
     names = ("seq", "at", "actor", "tenant_id", "action", "subject", "data", "hash")
-    return Json({"items": [{name: getattr(one, name) for name in names} for one in entries], "next": following})
+    return Json({"items": [{name: getattr(entry, name) for name in names} for entry in entries], "next": following})
 
 
 def _key(key: Key) -> dict[str, Any]:

@@ -60,9 +60,9 @@ class ProblemError(C2BError):
         super().__init__(self.detail)
 
 
-def not_found(what: str) -> ProblemError:
+def not_found(kind: str) -> ProblemError:
     """Returns the same 404 for what does not exist and for what belongs to another tenant."""
-    return ProblemError(404, "not_found", f"there is no such {what}")
+    return ProblemError(404, "not_found", f"there is no such {kind}")
 
 
 def body_of(problem: ProblemError, request_id: str) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def body_of(problem: ProblemError, request_id: str) -> dict[str, Any]:
         "status": problem.status,
         "detail": _message(problem.detail),
         "code": problem.code,
-        "errors": [{"field": visible(one.field)[:300], "message": _message(one.message)} for one in problem.errors],
+        "errors": [{"field": visible(item.field)[:300], "message": _message(item.message)} for item in problem.errors],
         "request_id": request_id,
     }
 
@@ -128,8 +128,8 @@ def _message(text: str) -> str:
 
 
 def _of_validation(error: RequestValidationError) -> ProblemError:
-    """Returns the problem of a query or a header. Fields leave out where they stood, as in {"field": "limit"}."""
-    errors = [FieldError(".".join(map(str, one["loc"][1:])), str(one["msg"])) for one in error.errors()]
+    """Returns the problem of a query or a header. Fields are named without "query" or "header": {"field": "limit"}."""
+    errors = [FieldError(".".join(map(str, item["loc"][1:])), str(item["msg"])) for item in error.errors()]
     first = f"{errors[0].field}: {errors[0].message}" if errors else "the request is wrong"
     return ProblemError(422, "invalid", first, errors)
 
@@ -201,7 +201,7 @@ class Signer:
         self._secret = hashlib.sha256(b"cursor" + secret).digest()
 
     def seal(self, position: Any, *about: object) -> str:
-        """Returns the cursor of a position. `position`: a JSON value. `about`: the list, its tenant and its filters."""
+        """Returns the cursor of `position`, a JSON value. `context`: the list, its tenant and its filters."""
         payload = json.dumps(position, separators=(",", ":")).encode()
         return base64.urlsafe_b64encode(self._tag(payload, about) + payload).rstrip(b"=").decode()
 
@@ -218,8 +218,8 @@ class Signer:
             raise _bad()
         return json.loads(payload)
 
-    def _tag(self, payload: bytes, about: tuple[object, ...]) -> bytes:
-        bound = json.dumps([str(part) for part in about]).encode()
+    def _tag(self, payload: bytes, context: tuple[object, ...]) -> bytes:
+        bound = json.dumps([str(part) for part in context]).encode()
         return hmac.digest(self._secret, len(bound).to_bytes(4) + bound + payload, "sha256")[:_TAG]
 
 
@@ -236,11 +236,11 @@ class Pages:
         return self.signer.open(cursor, *self.about)
 
     def page(self, found: Sequence[T], body: Callable[[T], Any], position: Callable[[T], Any]) -> dict[str, Any]:
-        """Returns a page as JSON. `found`: its items, and one more where there is a next page."""
+        """Returns a page as JSON. `rows`: its items, and one more where there is a next page."""
         items = found[: self.limit]
-        more = len(found) > self.limit
-        following = self.signer.seal(position(items[-1]), *self.about) if more else None
-        return {"items": [body(one) for one in items], "next": following}
+        has_next = len(found) > self.limit
+        following = self.signer.seal(position(items[-1]), *self.about) if has_next else None
+        return {"items": [body(item) for item in items], "next": following}
 
 
 def _bad() -> ProblemError:

@@ -90,16 +90,16 @@ class Results:
         """
         groups = self._groups(name)
         columns = columns or self.tables[name].names
-        nothing = self._joined(name, columns, [])
+        empty = self._joined(name, columns, [])
 
         def parts() -> Iterator[pa.Table]:
-            yield nothing
+            yield empty
             for group in range(len(groups.ends)):
                 rows = groups.read(group, columns)
                 for start in range(0, rows.num_rows, SLICE):
                     yield self._joined(name, columns, [rows.slice(start, SLICE)])
 
-        return nothing.schema, parts()
+        return empty.schema, parts()
 
     def page(self, name: str, start: int, limit: int) -> pa.Table:
         """Returns rows of a table from `start` on, without the bytes of images. It reads only the row groups that
@@ -147,19 +147,19 @@ class Results:
         if name not in self.tables:
             raise not_found("table")
         if name not in self.layout:
-            of = self.dataset.row_groups() if self.dataset is not None else self._run.row_groups(name)
-            self.layout[name] = of
+            groups = self.dataset.row_groups() if self.dataset is not None else self._run.row_groups(name)
+            self.layout[name] = groups
         return self.layout[name]
 
     def _index(self, name: str, groups: RowGroups) -> IdIndex:
         """Returns the index of images by id, which is cached for finished jobs."""
         with _lock:
-            known = _indexes.get(self.path)
-        if known is None:
-            known = IdIndex.of(groups, "image_id")
+            index = _indexes.get(self.path)
+        if index is None:
+            index = IdIndex.of(groups, "image_id")
             if self.job.state == "finished":
-                _keep(self.path, known)
-        return known
+                _keep(self.path, index)
+        return index
 
     def _page(self, name: str, columns: list[str], tables: Iterable[pa.Table]) -> pa.Table:
         """Like `_joined`. Until the job has finished, nothing is kept from one page to the next: only models are then
@@ -167,14 +167,16 @@ class Results:
         if self.job.state == "finished":
             return self._joined(name, columns, tables)
         page = self._together(name, columns, tables)
-        models = self._names(name, pa.schema([one for one in page.schema if one.name in SPECS]))
-        others = pa.schema([one for one in page.schema if one.name not in SPECS])
-        return exported(page, {**models, **names_in(others, lambda _: [page])})
+        models = self._names(
+            name, pa.schema([schema_field for schema_field in page.schema if schema_field.name in SPECS])
+        )
+        text_schema = pa.schema([schema_field for schema_field in page.schema if schema_field.name not in SPECS])
+        return exported(page, {**models, **names_in(text_schema, lambda _: [page])})
 
     def _joined(self, name: str, columns: list[str], tables: Iterable[pa.Table]) -> pa.Table:
         """Returns the parts of a table as one, without what must not leave the machine."""
-        whole = self._together(name, columns, tables)
-        return exported(whole, self._names(name, whole.schema))
+        table = self._together(name, columns, tables)
+        return exported(table, self._names(name, table.schema))
 
     def _together(self, name: str, columns: list[str], tables: Iterable[pa.Table]) -> pa.Table:
         parts = [self._completed(name, columns, table) for table in tables]
@@ -183,17 +185,21 @@ class Results:
     def _names(self, name: str, schema: pa.Schema) -> Names:
         """Returns the names of the texts in these columns of the whole table, so that all its parts agree."""
         missing = pa.schema(
-            [one for one in schema if pa.types.is_string(one.type) and (name, one.name) not in self.names]
+            [
+                schema_field
+                for schema_field in schema
+                if pa.types.is_string(schema_field.type) and (name, schema_field.name) not in self.names
+            ]
         )
         if missing.names:
             groups = self._groups(name)
-            found = names_in(missing, lambda columns: (self._completed(name, columns, t) for t in groups.each(columns)))
-            self.names.update({(name, column): found.get(column, {}) for column in missing.names})
+            names = names_in(missing, lambda columns: (self._completed(name, columns, t) for t in groups.each(columns)))
+            self.names.update({(name, column): names.get(column, {}) for column in missing.names})
         return {column: self.names[name, column] for column in schema.names if (name, column) in self.names}
 
     def _completed(self, name: str, columns: list[str], table: pa.Table) -> pa.Table:
-        whole = with_keys(table) if self.dataset is not None else self._run.complete(name, table, columns)
-        return whole.select(columns)
+        completed = with_keys(table) if self.dataset is not None else self._run.complete(name, table, columns)
+        return completed.select(columns)
 
     @property
     def _run(self) -> Run:
@@ -205,9 +211,9 @@ def results_of(job: Job, path: str) -> Results:
     """Returns the results of a job so far. Raises 409 if there are none yet."""
     if job.state == "finished":
         with _lock:
-            known = _known.get(path)
-        if known is not None and time.monotonic() < known[0] and known[1].is_current:
-            return known[1]
+            cached = _known.get(path)
+        if cached is not None and time.monotonic() < cached[0] and cached[1].is_current:
+            return cached[1]
     results = _read(job, path)
     if job.state == "finished":
         with _lock:
@@ -237,7 +243,7 @@ def _keep(path: str, index: IdIndex) -> None:
     """Caches the index of a run's images, and drops the oldest ones if all together take too much memory."""
     with _lock:
         _indexes[path] = index
-        while len(_indexes) > 1 and sum(one.nbytes for one in _indexes.values()) > INDEX_BYTES:
+        while len(_indexes) > 1 and sum(cached.nbytes for cached in _indexes.values()) > INDEX_BYTES:
             _indexes.popitem(last=False)
 
 

@@ -68,9 +68,9 @@ async def upload(
 
 
 async def _received(
-    request: Request, context: Context, caller: Caller, said: tuple[Kind, str | None, str | None]
+    request: Request, context: Context, caller: Caller, declared: tuple[Kind, str | None, str | None]
 ) -> Json:
-    """Receives the body and stores it. `said`: the kind, sha256 and name from the client."""
+    """Receives the body and stores it. `declared`: the kind, sha256 and name from the client."""
     receiver = await to_thread.run_sync(UploadReceiver, context.tenant_root(caller.tenant_id), context.config.policy)
     try:
         with refusals():
@@ -81,7 +81,7 @@ async def _received(
                     await to_thread.run_sync(receiver.write, bytes(waiting))
                     waiting.clear()
             await to_thread.run_sync(receiver.write, bytes(waiting))
-            received = receiver, *said
+            received = receiver, *declared
             upload, created = await to_thread.run_sync(kept, context, caller, received, limiter=context.places.threads)
         return Json(upload_body(upload), 201 if created else 200)
     finally:
@@ -215,9 +215,9 @@ def _kept_alone(
     context: Context, caller: Caller, received: tuple[UploadReceiver, Kind, str | None, str | None]
 ) -> tuple[Upload, bool]:
     receiver, kind, sha256, name = received
-    before = uploads.get(context.db, caller.tenant_id, receiver.sha256)
-    if before is not None and before.kind != kind:
-        detail = f"these bytes are here as an upload of the kind {before.kind}; use that one, or delete it first"
+    existing = uploads.get(context.db, caller.tenant_id, receiver.sha256)
+    if existing is not None and existing.kind != kind:
+        detail = f"these bytes are here as an upload of the kind {existing.kind}; use that one, or delete it first"
         raise ProblemError(409, "other_kind", detail, [FieldError("X-Upload-Kind", detail)])
     stored = receiver.finish(kind, sha256)
     new = NewUpload(stored.sha256, stored.kind, stored.bytes, name, stored.meta)

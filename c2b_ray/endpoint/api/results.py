@@ -33,12 +33,12 @@ def json_rows(table: pa.Table) -> list[dict[str, Any]]:
 
 def json_slices(parts: Iterable[pa.Table]) -> Iterator[bytes]:
     """Yields one JSON list of all rows."""
-    between = b"["
+    separator = b"["
     for part in parts:
         if rows := bytes(finite_json(json_rows(part)).body)[1:-1]:
-            yield between + rows
-            between = b","
-    yield b"[]" if between == b"[" else b"]"
+            yield separator + rows
+            separator = b","
+    yield b"[]" if separator == b"[" else b"]"
 
 
 def csv_slices(parts: Iterable[pa.Table]) -> Iterator[bytes]:
@@ -160,11 +160,11 @@ def table(
     """Return a table: JSON by pages, CSV or Parquet as a whole. JSON and CSV leave out the bytes of images."""
     context, results = _artifact(request, job_id)
     if format == "json":
-        about = ("table", results.job.tenant_id, job_id, name)
-        start = int(context.signer.open(cursor, *about) or 0)
+        context_parts = ("table", results.job.tenant_id, job_id, name)
+        start = int(context.signer.open(cursor, *context_parts) or 0)
         page = results.page(name, start, limit)
-        more = start + page.num_rows < results.rows(name)
-        following = context.signer.seal(start + page.num_rows, *about) if more and page.num_rows else None
+        has_next = start + page.num_rows < results.rows(name)
+        following = context.signer.seal(start + page.num_rows, *context_parts) if has_next and page.num_rows else None
         return finite_json({"items": json_rows(page), "rows": results.rows(name), "next": following})
     columns = readable(results.tables.get(name) or pa.schema([])) if format == "csv" else None
     schema, parts = results.slices(name, columns)

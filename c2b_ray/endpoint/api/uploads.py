@@ -23,11 +23,13 @@ routes = router("uploads")
 def listed(request: Request, limit: Limit = 50, cursor: Cursor = None) -> Json:
     """List the tenant's uploads, latest first."""
     context, caller = enter(request, "read")
-    about = ("uploads", caller.tenant_id)
-    position = context.signer.open(cursor, *about)
-    items, more = uploads.page(context.db, caller.tenant_id, None if position is None else tuple(position), limit)
-    following = None if more is None else context.signer.seal(list(more), *about)
-    return Json({"items": [upload_body(one) for one in items], "next": following})
+    context_parts = ("uploads", caller.tenant_id)
+    position = context.signer.open(cursor, *context_parts)
+    items, next_position = uploads.page(
+        context.db, caller.tenant_id, None if position is None else tuple(position), limit
+    )
+    following = None if next_position is None else context.signer.seal(list(next_position), *context_parts)
+    return Json({"items": [upload_body(upload) for upload in items], "next": following})
 
 
 @routes.get("/uploads/{sha256}", responses=answers(UploadBody))

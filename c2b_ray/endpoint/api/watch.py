@@ -60,7 +60,7 @@ class JobWatcher:
 
     def of_tenant(self, tenant_id: str) -> int:
         """Returns the number of a tenant's streams."""
-        return sum(one.reader.tenant_id == tenant_id for one in tuple(self._followers))
+        return sum(follower.reader.tenant_id == tenant_id for follower in tuple(self._followers))
 
     async def follow(self, follower: EventFollower, seconds: float) -> AsyncIterator[Event]:
         """Yields the events after the follower's `last_id`, and new ones until the job ends or the reader's key stops
@@ -93,21 +93,23 @@ class JobWatcher:
 
     async def _poll(self) -> None:
         """Queries in turn until there are no followers."""
-        loop, looked = asyncio.get_running_loop(), 0.0
+        loop, checked_at = asyncio.get_running_loop(), 0.0
         while self._followers:
             self._news.clear()
-            check = loop.time() - looked >= CHECK_SECONDS
+            check = loop.time() - checked_at >= CHECK_SECONDS
             with contextlib.suppress(C2BError):
                 if check:
                     await self._dismiss(loop)
-                followers = [one for one in self._followers if one.waiting.qsize() < MOST_WAITING]
-                marks = {(one.job_id, one.last_id) for one in followers}
+                followers = [follower for follower in self._followers if follower.waiting.qsize() < MOST_WAITING]
+                positions = {(follower.job_id, follower.last_id) for follower in followers}
                 full = False
-                for part in _parts(sorted(marks)):
-                    events, ended = await loop.run_in_executor(self._thread, self._query, part, check)
-                    of_part = [one for one in followers if (one.job_id, one.last_id) in part]
-                    full |= self._hand_out(of_part, events, ended)
-                looked = loop.time() if check else looked
+                for part in _parts(sorted(positions)):
+                    events, ended_jobs = await loop.run_in_executor(self._thread, self._query, part, check)
+                    followers_of_part = [
+                        follower for follower in followers if (follower.job_id, follower.last_id) in part
+                    ]
+                    full |= self._hand_out(followers_of_part, events, ended_jobs)
+                checked_at = loop.time() if check else checked_at
                 if full:
                     continue
             with contextlib.suppress(TimeoutError):
@@ -116,45 +118,47 @@ class JobWatcher:
     async def _dismiss(self, loop: asyncio.AbstractEventLoop) -> None:
         """Ends the streams of keys that were revoked or have expired since they began."""
         followers = list(self._followers)
-        key_ids = {one.reader.key_id for one in followers}
-        spent = await loop.run_in_executor(self._thread, keys.spent, self._db, key_ids)
+        key_ids = {item.reader.key_id for item in followers}
+        spent_keys = await loop.run_in_executor(self._thread, keys.spent, self._db, key_ids)
         for follower in followers:
-            if follower.reader.key_id in spent:
+            if follower.reader.key_id in spent_keys:
                 self._end(follower)
 
     def _end(self, follower: EventFollower) -> None:
         follower.waiting.put_nowait(_STOP)
         self._followers.discard(follower)
 
-    def _query(self, marks: frozenset[tuple[str, int]], check: bool) -> tuple[list[Event], set[str]]:
+    def _query(self, positions: frozenset[tuple[str, int]], check: bool) -> tuple[list[Event], set[str]]:
         """Returns new events of several jobs, and, with `check`, which of these jobs have ended."""
         self.queries += 1
         columns, jobs = tables.events.c, tables.jobs.c
-        where = or_(*(and_(columns.job_id == job_id, columns.id > last_id) for job_id, last_id in marks))
-        statement = select(columns.id, columns.job_id, columns.kind, columns.data, columns.at).where(where)
+        condition = or_(*(and_(columns.job_id == job_id, columns.id > last_id) for job_id, last_id in positions))
+        statement = select(columns.id, columns.job_id, columns.kind, columns.data, columns.at).where(condition)
         with self._db.reading() as tx:
-            ended: set[str] = set()
+            ended_jobs: set[str] = set()
             if check:  # before the events, so that the event of an end is among them
-                of_marks = select(jobs.id).where(jobs.id.in_({job_id for job_id, _ in marks}), jobs.state.in_(ENDED))
-                ended = set(tx.execute(of_marks).scalars())
+                of_marks = select(jobs.id).where(
+                    jobs.id.in_({job_id for job_id, _ in positions}), jobs.state.in_(ENDED)
+                )
+                ended_jobs = set(tx.execute(of_marks).scalars())
             rows = tx.execute(statement.order_by(columns.id).limit(_AT_ONCE)).all()
-        return [record(Event, row) for row in rows], ended
+        return [record(Event, row) for row in rows], ended_jobs
 
-    def _hand_out(self, followers: Sequence[EventFollower], events: Sequence[Event], ended: set[str]) -> bool:
+    def _hand_out(self, followers: Sequence[EventFollower], events: Sequence[Event], ended_jobs: set[str]) -> bool:
         """Hands events to their followers. Returns whether there may be more already."""
         for follower in followers:
-            new = [one for one in events if one.job_id == follower.job_id and one.id > follower.last_id]
+            new = [item for item in events if item.job_id == follower.job_id and item.id > follower.last_id]
             for event in new:
                 follower.waiting.put_nowait(event)
                 follower.last_id = event.id
             last = new and new[-1].kind == "state" and new[-1].data.get("state") in ENDED
-            done = not new and (follower.ended or follower.job_id in ended)
+            done = not new and (follower.ended or follower.job_id in ended_jobs)
             if last or (done and len(events) < _AT_ONCE):
                 self._end(follower)
         return len(events) == _AT_ONCE
 
 
-def _parts(marks: Sequence[tuple[str, int]]) -> Iterator[frozenset[tuple[str, int]]]:
-    """Yields groups of marks that fit in one statement."""
-    for start in range(0, len(marks), _JOBS):
-        yield frozenset(marks[start : start + _JOBS])
+def _parts(positions: Sequence[tuple[str, int]]) -> Iterator[frozenset[tuple[str, int]]]:
+    """Yields groups of positions, (job id, last event id), that fit in one statement."""
+    for start in range(0, len(positions), _JOBS):
+        yield frozenset(positions[start : start + _JOBS])

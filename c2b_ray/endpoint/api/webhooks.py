@@ -38,7 +38,7 @@ class DeliveryList(Answer):
 def listed(request: Request) -> Json:
     """List the tenant's webhooks."""
     context, caller = enter(request, "read")
-    return Json({"items": [_body(one) for one in webhooks.listed(context.db, caller.tenant_id)]})
+    return Json({"items": [_body(webhook) for webhook in webhooks.listed(context.db, caller.tenant_id)]})
 
 
 @routes.post("/webhooks", status_code=201, responses={**answers(NewWebhookAnswer, 201), **errors(409, 415, 422)},
@@ -66,18 +66,18 @@ def deliveries(request: Request, webhook_id: str) -> Json:
     if webhooks.get(context.db, caller.tenant_id, webhook_id) is None:
         raise not_found("webhook")
     items = webhooks.deliveries(context.db, caller.tenant_id, webhook_id)
-    return Json({"items": [{name: vars(one)[name] for name in DeliveryInfo.model_fields} for one in items]})
+    return Json({"items": [{name: vars(delivery)[name] for name in DeliveryInfo.model_fields} for delivery in items]})
 
 
 @routes.delete("/webhooks/{webhook_id}", responses=answers(WebhookBody))
 def remove(request: Request, webhook_id: str) -> Json:
     """Delete a webhook and its pending deliveries."""
     context, caller = enter(request, "submit")
-    hook = webhooks.get(context.db, caller.tenant_id, webhook_id)
-    if hook is None or not webhooks.remove(context.db, caller.tenant_id, webhook_id, caller.actor):
+    webhook = webhooks.get(context.db, caller.tenant_id, webhook_id)
+    if webhook is None or not webhooks.remove(context.db, caller.tenant_id, webhook_id, caller.actor):
         raise not_found("webhook")
-    return Json(_body(hook))
+    return Json(_body(webhook))
 
 
-def _body(hook: Webhook) -> dict[str, Any]:
-    return {"id": hook.id, "url": hook.url, "created": hook.created}
+def _body(webhook: Webhook) -> dict[str, Any]:
+    return {"id": webhook.id, "url": webhook.url, "created": webhook.created}

@@ -104,9 +104,9 @@ def append(tx: Transaction, entry: Entry) -> Logged:
 def _write(tx: Transaction, entries: list[Logged]) -> None:
     last = entries[-1]
     head_row = {"to_seq": last.seq, "to_hash": last.hash}
-    apart = entries[:-1] if tx.locks_rows else entries
-    if apart:
-        tx.execute(_INSERT, [vars(entry) for entry in apart])
+    unlocked = entries[:-1] if tx.locks_rows else entries
+    if unlocked:
+        tx.execute(_INSERT, [vars(entry) for entry in unlocked])
     if tx.locks_rows:
         tx.execute(_INSERT_AND_ADVANCE, {f"new_{name}": value for name, value in vars(last).items()} | head_row)
     else:
@@ -131,11 +131,11 @@ def page(db: Database, *, tenant_id: str | None = None, before: int | None = Non
         return [record(Logged, row) for row in tx.execute(statement)]
 
 
-def verify(db: Database, kept: Head | None = None) -> ChainBreak | None:
+def verify(db: Database, known_head: Head | None = None) -> ChainBreak | None:
     """Returns the first break of the chain; None for an intact log.
 
-    `kept`: a head that was kept elsewhere and that the log must contain. Entries appended during the check are not
-    checked.
+    `known_head`: a head that was kept elsewhere and that the log must contain. Entries appended during the check are
+    not checked.
     """
     end = head(db)
     previous, expected = BEGINNING, 1
@@ -146,7 +146,7 @@ def verify(db: Database, kept: Head | None = None) -> ChainBreak | None:
             return ChainBreak(logged.seq, "its `previous` is not the hash of the entry before it")
         if logged.hash != _digest(logged):
             return ChainBreak(logged.seq, "its content does not match its hash")
-        if kept is not None and logged.seq == kept.seq and logged.hash != kept.hash:
+        if known_head is not None and logged.seq == known_head.seq and logged.hash != known_head.hash:
             return ChainBreak(logged.seq, "its hash differs from the one that was kept: the log was rewritten")
         previous, expected = logged.hash, expected + 1
     if expected <= end.seq:
@@ -155,8 +155,8 @@ def verify(db: Database, kept: Head | None = None) -> ChainBreak | None:
         return ChainBreak(end.seq, "the head of the log is not its last entry")
     if _has_entries_beyond_head(db):
         return ChainBreak(end.seq + 1, "there is an entry after the head of the log")
-    if kept is not None and kept.seq > end.seq:
-        return ChainBreak(expected, f"the entry is missing: the log once went to {kept.seq}")
+    if known_head is not None and known_head.seq > end.seq:
+        return ChainBreak(expected, f"the entry is missing: the log once went to {known_head.seq}")
     return None
 
 

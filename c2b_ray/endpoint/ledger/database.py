@@ -207,8 +207,8 @@ def _sqlite(error: exc.DBAPIError) -> C2BError | None:
     if code in _SQLITE_BUSY:
         return DatabaseDownError(f"the database is busy: {text}", RETRY_SECONDS)
     if code in _SQLITE_DOWN:
-        what = "written" if (readable := code in _SQLITE_UNWRITABLE) else "written or read"
-        return DatabaseDownError(f"the database cannot be {what}: {text}", DOWN_SECONDS, readable)
+        action = "written" if (readable := code in _SQLITE_UNWRITABLE) else "written or read"
+        return DatabaseDownError(f"the database cannot be {action}: {text}", DOWN_SECONDS, readable)
     if code in _SQLITE_DAMAGED:
         return StorageError(f"the file is damaged or not a database: {text}; restore a backup of it")
     if text.startswith(("no such table", "no such column")):
@@ -223,8 +223,8 @@ def _postgres(error: exc.DBAPIError) -> C2BError | None:
         return DatabaseDownError(f"the database is busy: {text}", RETRY_SECONDS)
     if state in _POSTGRES_UNWRITABLE:
         return DatabaseDownError(f"the database cannot be written: {text}", DOWN_SECONDS, readable=True)
-    lost = not state and isinstance(error, exc.OperationalError | exc.InterfaceError)
-    if lost or error.connection_invalidated or state.startswith(_POSTGRES_DOWN):
+    is_connection_lost = not state and isinstance(error, exc.OperationalError | exc.InterfaceError)
+    if is_connection_lost or error.connection_invalidated or state.startswith(_POSTGRES_DOWN):
         return DatabaseDownError(f"the database does not answer: {text}", DOWN_SECONDS)
     if state in _UNKNOWN_TABLE:
         return SchemaError(f"the database is not a ledger of this version ({text}); {MIGRATE}")
@@ -261,8 +261,8 @@ class AloneOnHost:
         try:
             lock.acquire()
         except Timeout as error:
-            why = f"another process held the lock of {name} for {WAIT_SECONDS:g} s"
-            raise DatabaseDownError(why, DOWN_SECONDS) from error
+            message = f"another process held the lock of {name} for {WAIT_SECONDS:g} s"
+            raise DatabaseDownError(message, DOWN_SECONDS) from error
         except OSError as error:  # the disk is full, or may not be written
             raise DatabaseDownError(f"no lock beside the database: {error.strerror or error}", DOWN_SECONDS) from error
         try:
@@ -447,8 +447,8 @@ class Database:
     @contextmanager
     def snapshot(self) -> Iterator[Transaction]:
         """Like `reading`, but all statements see the same moment, however long they take."""
-        wanted: dict[str, Any] = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
-        with named(self.is_sqlite), self.engine.execution_options(**wanted).connect() as connection:
+        options: dict[str, Any] = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
+        with named(self.is_sqlite), self.engine.execution_options(**options).connect() as connection:
             if not self.is_sqlite:
                 for limit in ("statement_timeout", "idle_in_transaction_session_timeout"):
                     connection.exec_driver_sql(f"SET LOCAL {limit} = 0")

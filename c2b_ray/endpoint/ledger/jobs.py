@@ -116,7 +116,7 @@ def submit(db: Database, tenant_id: str, key_id: str | None, new: NewJob, defaul
     ConfigError for an invalid field.
     """
     _check(new)
-    work = partial(_submitted, who=(tenant_id, key_id), new=new, defaults=defaults)
+    work = partial(_submitted, caller=(tenant_id, key_id), new=new, defaults=defaults)
     return commit_together(db, tenant_id, work, savepoint=new.idempotency_key is not None)
 
 
@@ -169,18 +169,18 @@ def request_cancel(db: Database, tenant_id: str, job_id: str, actor: str = "oper
     """
     if not is_id(job_id):
         return None
-    here = _jobs.id == job_id, _jobs.tenant_id == tenant_id, _jobs.deleted.is_(None)
+    is_job = _jobs.id == job_id, _jobs.tenant_id == tenant_id, _jobs.deleted.is_(None)
     with db.transaction() as tx:
-        at_once = or_(_jobs.state == "queued", and_(_jobs.state == "running", lapsed(tx)))
+        ends_now = or_(_jobs.state == "queued", and_(_jobs.state == "running", lapsed(tx)))
         ends: dict[str, Any] = {"state": "cancelled", "ended": tx.now, "owner": None, "lease_until": None}
         ends |= {"cancel_requested": True, "granted": None, "fence": _jobs.fence + 1}
-        row = tx.execute(update(tables.jobs).where(*here, at_once).values(ends).returning(*COLUMNS)).first()
+        row = tx.execute(update(tables.jobs).where(*is_job, ends_now).values(ends).returning(*COLUMNS)).first()
         if row is None:
-            asks = update(tables.jobs).where(*here, _jobs.state == "running", _jobs.cancel_requested.is_(False))
-            row = tx.execute(asks.values(cancel_requested=True).returning(*COLUMNS)).first()
+            request = update(tables.jobs).where(*is_job, _jobs.state == "running", _jobs.cancel_requested.is_(False))
+            row = tx.execute(request.values(cancel_requested=True).returning(*COLUMNS)).first()
         if row is None:
-            kept = tx.execute(select(*COLUMNS).where(*here)).first()
-            return None if kept is None else record(Job, kept)
+            existing = tx.execute(select(*COLUMNS).where(*is_job)).first()
+            return None if existing is None else record(Job, existing)
         if row.state == "cancelled":
             ended(tx, row)
         else:
@@ -197,22 +197,22 @@ def set_deleted(db: Database, tenant_id: str, job_id: str, actor: str = "operato
     """
     if not is_id(job_id):
         return None
-    here = _jobs.id == job_id, _jobs.tenant_id == tenant_id, _jobs.deleted.is_(None)
+    is_job = _jobs.id == job_id, _jobs.tenant_id == tenant_id, _jobs.deleted.is_(None)
     with db.transaction() as tx:
         values = {"deleted": tx.now, "bytes": 0, "config": {}, "resolved": {}, "name": None, "failure": None}
-        before = tx.execute(locked(tx, select(*COLUMNS).where(*here))).first()
-        if before is None:
+        row = tx.execute(locked(tx, select(*COLUMNS).where(*is_job))).first()
+        if row is None:
             return None
         if (reader := uploads.reader_of(tx, tenant_id, job_id)) is not None:
             raise RunError(f"{reader} reads the run of {job_id} and has not ended; wait for it, or cancel it first")
-        gone = tx.execute(update(tables.jobs).where(*here, _jobs.state.in_(ENDED)).values(values)).rowcount
-        if not gone:
+        deleted = tx.execute(update(tables.jobs).where(*is_job, _jobs.state.in_(ENDED)).values(values)).rowcount
+        if not deleted:
             raise RunError(f"{job_id} has not ended; cancel it first")
         tx.execute(delete(tables.events).where(tables.events.c.job_id == job_id))
         tx.execute(delete(tables.job_classifiers).where(tables.job_classifiers.c.job_id == job_id))
         tx.execute(delete(tables.idempotency).where(_used.tenant_id == tenant_id, _used.job_id == job_id))
         audit_log.append(tx, audit_log.Entry(actor, "job.delete", tenant_id, job_id))
-    return record(Job, before)
+    return record(Job, row)
 
 
 def forget_idempotency(db: Database, before: float) -> int:
@@ -229,8 +229,8 @@ def _check(new: NewJob) -> None:
         raise ConfigError("Idempotency-Key", "expected 1 to 255 printable ASCII characters")
 
 
-def _submitted(tx: Transaction, who: tuple[str, str | None], new: NewJob, defaults: Quotas) -> tuple[Job, bool]:
-    tenant_id, key_id = who
+def _submitted(tx: Transaction, caller: tuple[str, str | None], new: NewJob, defaults: Quotas) -> tuple[Job, bool]:
+    tenant_id, key_id = caller
     limits = quotas.locked_limits(tx, tenant_id, defaults)
     job_id = new_id("job")
     if new.idempotency_key is not None:
@@ -264,12 +264,12 @@ def _original(tx: Transaction, tenant_id: str, new: NewJob, job_id: str) -> Job 
     return _earlier_job(tx, row, new.body_hash)
 
 
-def _earlier_job(tx: Transaction, before: Row[Any], body_hash: str | None) -> Job:
+def _earlier_job(tx: Transaction, earlier: Row[Any], body_hash: str | None) -> Job:
     """Returns the job of a row of an Idempotency-Key that was used before."""
-    if before.body_hash != body_hash:
-        raise IdempotencyConflictError("this Idempotency-Key was used with another body", before.job_id)
-    known: Job | None = tx.known.get(before.job_id)  # created in this transaction, and not written yet
-    return known or record(Job, tx.execute(_BY_ID, {"job_id": before.job_id}).one())
+    if earlier.body_hash != body_hash:
+        raise IdempotencyConflictError("this Idempotency-Key was used with another body", earlier.job_id)
+    cached: Job | None = tx.known.get(earlier.job_id)  # created in this transaction, and not written yet
+    return cached or record(Job, tx.execute(_BY_ID, {"job_id": earlier.job_id}).one())
 
 
 def _new_job(tx: Transaction, tenant_id: str, key_id: str | None, new: NewJob, job_id: str) -> Job:
@@ -283,13 +283,16 @@ def _write(tx: Transaction, rows: list[Job]) -> None:
 
 
 def _conditions(filters: Filters) -> list[ColumnElement[bool]]:
-    wanted = {name: value for name, value in vars(filters).items() if value is not None}
-    weights = wanted.pop("classifier_hash", None)
-    conditions = [_jobs[name] == value for name, value in wanted.items()]
+    values = {name: value for name, value in vars(filters).items() if value is not None}
+    weights = values.pop("classifier_hash", None)
+    conditions = [_jobs[name] == value for name, value in values.items()]
     if weights is not None:
-        each = tables.job_classifiers.c
+        job_classifiers = tables.job_classifiers.c
         conditions.append(
-            or_(_jobs.classifier_hash == weights, _jobs.id.in_(select(each.job_id).where(each.hash == weights)))
+            or_(
+                _jobs.classifier_hash == weights,
+                _jobs.id.in_(select(job_classifiers.job_id).where(job_classifiers.hash == weights)),
+            )
         )
     return conditions
 
@@ -327,31 +330,31 @@ class Listing:
 
 
 def listing(
-    db: Database, tenant_id: str, look: JobFilters, cursor: tuple[Any, str] | None = None, limit: int = 50
+    db: Database, tenant_id: str, filters: JobFilters, cursor: tuple[Any, str] | None = None, limit: int = 50
 ) -> Listing:
-    """Returns a page of one tenant's jobs. `look.order` is a key of `ORDERS`; jobs with equal values are sorted by
+    """Returns a page of one tenant's jobs. `filters.order` is a key of `ORDERS`; jobs with equal values are sorted by
     id."""
-    by = ORDERS[look.order]
-    statement = select(*COLUMNS, by.label("by")).where(_jobs.tenant_id == tenant_id, *_conditions_of_listing(look))
+    by = ORDERS[filters.order]
+    statement = select(*COLUMNS, by.label("by")).where(_jobs.tenant_id == tenant_id, *_conditions_of_listing(filters))
     if cursor is not None:
         value, job_id = cursor
-        later = (by < value, _jobs.id < job_id) if look.descending else (by > value, _jobs.id > job_id)
+        later = (by < value, _jobs.id < job_id) if filters.descending else (by > value, _jobs.id > job_id)
         statement = statement.where(or_(later[0], and_(by == value, later[1])))
-    ordered = (by.desc(), _jobs.id.desc()) if look.descending else (by, _jobs.id)
+    ordered = (by.desc(), _jobs.id.desc()) if filters.descending else (by, _jobs.id)
     with db.reading() as tx:
         rows = tx.execute(statement.order_by(*ordered).limit(limit + 1)).all()
     items = [record(Job, row[:-1]) for row in rows[:limit]]
     return Listing(items, (rows[limit - 1][-1], items[-1].id) if len(rows) > limit else None)
 
 
-def _conditions_of_listing(look: JobFilters) -> list[ColumnElement[bool]]:
+def _conditions_of_listing(filters: JobFilters) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = [_jobs.deleted.is_(None)]
-    if look.state:
-        conditions.append(_jobs.state == look.state)
-    if look.kind:
-        conditions.append(_jobs.kind == look.kind)
-    if look.name:
-        conditions.append(func.lower(_jobs.name).contains(look.name.lower(), autoescape=True))
+    if filters.state:
+        conditions.append(_jobs.state == filters.state)
+    if filters.kind:
+        conditions.append(_jobs.kind == filters.kind)
+    if filters.name:
+        conditions.append(func.lower(_jobs.name).contains(filters.name.lower(), autoescape=True))
     return conditions
 
 
@@ -369,24 +372,24 @@ NOTE = "run"
 def predecessor(db: Database, job: Job) -> tuple[str, str] | None:
     """Returns the latest cancelled or failed job with this config and a run, as (job id, path of the run); None if
     there is none."""
-    where = (
+    conditions = (
         _jobs.tenant_id == job.tenant_id, _jobs.kind == job.kind, _jobs.state.in_(_STATES), _jobs.id != job.id,
         _jobs.deleted.is_(None), _jobs.run_path.is_not(None),
     )  # fmt: skip
-    statement = select(_jobs.id, _jobs.run_path, _jobs.resolved).where(*where).order_by(_jobs.ended.desc())
+    statement = select(_jobs.id, _jobs.run_path, _jobs.resolved).where(*conditions).order_by(_jobs.ended.desc())
     with db.reading() as tx:
         rows = tx.execute(statement.limit(_LATEST)).all()
     return next(((row.id, row.run_path) for row in rows if row.resolved == job.resolved), None)
 
 
-def take_over(db: Database, job: Job, before: tuple[str, str]) -> Job | None:
-    """Passes the run of `before` on to a running job, and returns the job as it is now.
+def take_over(db: Database, job: Job, previous: tuple[str, str]) -> Job | None:
+    """Passes the run of `previous` on to a running job, and returns the job as it is now.
 
     The new job counts the run's images too, and the earlier one keeps its count; they were booked to the earlier job's
     key and are not booked again. Returns None if the run was deleted or taken meanwhile; raises FencedError if the job
     is no longer held.
     """
-    old, path = before
+    old, path = previous
     with db.transaction() as tx:
         has_it = _jobs.id == old, _jobs.run_path == path, _jobs.state.in_(_STATES), _jobs.deleted.is_(None)
         gives = update(tables.jobs).where(*has_it).values(run_path=None, bytes=0)
@@ -394,8 +397,8 @@ def take_over(db: Database, job: Job, before: tuple[str, str]) -> Job | None:
         if earlier is None:
             return None
         mine = _jobs.id == job.id, _jobs.fence == job.fence, _jobs.state == "running"
-        takes = update(tables.jobs).where(*mine).values(run_path=path, images=_jobs.images + earlier.images)
-        row = tx.execute(takes.returning(*COLUMNS)).first()
+        statement = update(tables.jobs).where(*mine).values(run_path=path, images=_jobs.images + earlier.images)
+        row = tx.execute(statement.returning(*COLUMNS)).first()
         if row is None:
             raise FencedError(f"{job.id}: another runner has it, or it has ended")
         webhooks.add(tx, old, NOTE, {"message": "its run was taken over", "reason": f"{job.id} continues it"})

@@ -97,8 +97,8 @@ def check(name: str, scopes: Collection[str], expires_in: float | None) -> None:
         raise ConfigError("name", "expected 1 to 200 printable characters")
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
-        what = repr(unknown[0][:50]) if unknown else "none"
-        raise ConfigError("scopes", f"expected some of {', '.join(SCOPES)}, not {what}")
+        given = repr(unknown[0][:50]) if unknown else "none"
+        raise ConfigError("scopes", f"expected some of {', '.join(SCOPES)}, not {given}")
     if expires_in is not None and not 0 < expires_in < 100 * 365 * 86_400:
         raise ConfigError("expires_in", f"expected seconds, above 0 and below 100 years, not {expires_in:g}")
 
@@ -124,10 +124,10 @@ class KeyRing:
     def verify(self, text: str) -> Key | None:
         """Like the function `verify`; also records the time of use, once a minute."""
         digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
-        began, generation = time.monotonic(), self._generation
-        known = self._known.get(digest)
-        if known is not None and began < known[1] and not self._renews(digest, began, known[1]):
-            return known[0]
+        started, generation = time.monotonic(), self._generation
+        cached = self._known.get(digest)
+        if cached is not None and started < cached[1] and not self._renews(digest, started, cached[1]):
+            return cached[0]
         key, now = _verified(self._db, text)
         with self._lock:
             self._known.pop(digest, None)
@@ -137,12 +137,12 @@ class KeyRing:
                 self._known.clear()
             if generation != self._generation:  # it may have been revoked since it was read
                 return key
-            rest = self._seconds if key.expires is None else min(self._seconds, key.expires - now)
-            self._known[digest] = key, began + rest
-            due = began - self._touched.get(key.id, -USED_SECONDS) >= USED_SECONDS
-            if due:
-                self._touched[key.id] = began
-        if due:
+            lifetime = self._seconds if key.expires is None else min(self._seconds, key.expires - now)
+            self._known[digest] = key, started + lifetime
+            is_due = started - self._touched.get(key.id, -USED_SECONDS) >= USED_SECONDS
+            if is_due:
+                self._touched[key.id] = started
+        if is_due:
             with suppress(DatabaseDownError):  # reading goes on while the database cannot be written
                 used(self._db, key.id)
         return key
@@ -225,15 +225,15 @@ def spent(db: Database, key_ids: Collection[str]) -> set[str]:
 def revoke(db: Database, tenant_id: str | None, key_id: str, actor: str = "operator") -> Key | None:
     """Revokes a key and returns it; None if the tenant has no such key. A key that was revoked before stays as it
     is."""
-    before = get(db, tenant_id, key_id)
-    if before is None or before.revoked is not None:
-        return before
+    key = get(db, tenant_id, key_id)
+    if key is None or key.revoked is not None:
+        return key
     with db.transaction() as tx:
         change = update(tables.keys).where(_keys.id == key_id, _keys.revoked.is_(None)).values(revoked=tx.now)
         row = tx.execute(change.returning(*_COLUMNS)).first()
         if row is not None:
             audit_log.append(tx, audit_log.Entry(actor, "key.revoke", row.tenant_id, key_id))
-    return before if row is None else _key(row)
+    return key if row is None else _key(row)
 
 
 def rotate(
@@ -251,14 +251,14 @@ def rotate(
         row = tx.execute(locked(tx, select(*_COLUMNS).where(_keys.id == key_id))).first()
         if row is None or tenant_id not in (None, row.tenant_id):
             return None
-        before, end = _key(row), tx.now + grace_seconds
-        if before.revoked is not None or (before.expires is not None and before.expires <= tx.now):
+        old_key, end = _key(row), tx.now + grace_seconds
+        if old_key.revoked is not None or (old_key.expires is not None and old_key.expires <= tx.now):
             raise InputError(f"{key_id} no longer works; create a key instead")
-        ends = end if before.expires is None else min(end, before.expires)
+        ends = end if old_key.expires is None else min(end, old_key.expires)
         tx.execute(update(tables.keys).where(_keys.id == key_id).values(expires=ends))
-        new = _inserted(tx, before.tenant_id, before.name, list(before.scopes), before.expires)
+        new = _inserted(tx, old_key.tenant_id, old_key.name, list(old_key.scopes), old_key.expires)
         data = {"new": new.key.id, "old_expires": ends}
-        audit_log.append(tx, audit_log.Entry(actor, "key.rotate", before.tenant_id, key_id, data))
+        audit_log.append(tx, audit_log.Entry(actor, "key.rotate", old_key.tenant_id, key_id, data))
     return new
 
 
@@ -278,8 +278,8 @@ def _verified(db: Database, text: str) -> tuple[Key | None, float]:
     prefix, secret = match.groups()
     with db.reading() as tx:
         row = tx.execute(select(*_COLUMNS, _keys.hash, db.clock().label("now")).where(_keys.prefix == prefix)).first()
-    same = hmac.compare_digest(_hash(secret), _NOBODY if row is None else row.hash)
-    if row is None or not same or row.revoked is not None or (row.expires is not None and row.expires <= row.now):
+    matches = hmac.compare_digest(_hash(secret), _NOBODY if row is None else row.hash)
+    if row is None or not matches or row.revoked is not None or (row.expires is not None and row.expires <= row.now):
         return None, 0.0
     return _key(row[:-2]), row.now
 

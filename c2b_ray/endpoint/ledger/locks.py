@@ -49,14 +49,14 @@ def take(db: Database, name: str, owner: str, seconds: float) -> Lease | None:
         now = tx.now
         values = {"name": name, "owner": owner, "until": now + seconds, "seconds": seconds, "fence": 1}
         insert = postgresql.insert(tables.leases) if tx.locks_rows else sqlite.insert(tables.leases)
-        ended = or_(_leases.until <= now, _leases.until > now + AHEAD * _leases.seconds)
-        free = or_(_leases.owner == owner, _leases.owner == "", and_(ended, _leases.seconds <= tx.steady_s))
+        has_ended = or_(_leases.until <= now, _leases.until > now + AHEAD * _leases.seconds)
+        free = or_(_leases.owner == owner, _leases.owner == "", and_(has_ended, _leases.seconds <= tx.steady_s))
         changed = {"owner": owner, "until": now + seconds, "seconds": seconds}
         fence = _leases.fence + case((_leases.owner == owner, 0), else_=1)
-        taken = insert.values(values).on_conflict_do_update(
+        statement = insert.values(values).on_conflict_do_update(
             index_elements=["name"], set_=changed | {"fence": fence}, where=free
         )
-        row = tx.execute(taken.returning(*_COLUMNS)).first()
+        row = tx.execute(statement.returning(*_COLUMNS)).first()
     return None if row is None else record(Lease, row)
 
 
@@ -86,23 +86,26 @@ def live(db: Database, prefix: str) -> list[Lease]:
     """Returns the leases that are held and whose names begin with the prefix."""
     with db.reading() as tx:
         now = db.now(tx.connection)
-        ahead = _leases.until <= now + AHEAD * _leases.seconds
-        named = _leases.name.startswith(prefix, autoescape=True)
-        return [record(Lease, row) for row in tx.execute(select(*_COLUMNS).where(named, _leases.until > now, ahead))]
+        is_plausible = _leases.until <= now + AHEAD * _leases.seconds
+        has_prefix = _leases.name.startswith(prefix, autoescape=True)
+        return [
+            record(Lease, row)
+            for row in tx.execute(select(*_COLUMNS).where(has_prefix, _leases.until > now, is_plausible))
+        ]
 
 
 def forget(db: Database, prefix: str, seconds: float) -> None:
     """Deletes the leases that lapsed at least `seconds` ago and whose names begin with the prefix. For names that are
     not used again."""
     with db.transaction() as tx:
-        named = _leases.name.startswith(prefix, autoescape=True)
-        tx.execute(delete(tables.leases).where(named, _leases.until < tx.now - seconds))
+        has_prefix = _leases.name.startswith(prefix, autoescape=True)
+        tx.execute(delete(tables.leases).where(has_prefix, _leases.until < tx.now - seconds))
 
 
 def holds(tx: Transaction, lease: Lease) -> bool:
     """Returns whether the lease is still held, and keeps it so until the transaction ends."""
-    where = *_same(lease), _leases.until > tx.now
-    return tx.execute(locked(tx, select(_leases.name).where(*where))).first() is not None
+    conditions = *_same(lease), _leases.until > tx.now
+    return tx.execute(locked(tx, select(_leases.name).where(*conditions))).first() is not None
 
 
 def _same(lease: Lease) -> tuple[ColumnElement[bool], ...]:

@@ -54,14 +54,14 @@ def add(tx: Transaction, tenant_id: str, key_id: str | None, model: str, images:
     insert = postgresql.insert(tables.usage) if tx.locks_rows else sqlite.insert(tables.usage)
     values: dict[str, Any] = {"tenant_id": tenant_id, "key_id": key_id or "", "model": model, "day": day_of(tx.now)}
     values |= {"images": images, "model_seconds": seconds, "requests": 1}
-    more = {name: _usage[name] + values[name] for name in ("images", "model_seconds", "requests")}
-    tx.execute(insert.values(values).on_conflict_do_update(index_elements=list(tables.usage.primary_key), set_=more))
+    sums = {name: _usage[name] + values[name] for name in ("images", "model_seconds", "requests")}
+    tx.execute(insert.values(values).on_conflict_do_update(index_elements=list(tables.usage.primary_key), set_=sums))
 
 
-def add_of_job(tx: Transaction, job: Job, used: Progress) -> None:
+def add_of_job(tx: Transaction, job: Job, progress: Progress) -> None:
     """Adds a job's use, in the order of models' names, so that transactions lock several rows in the same order."""
-    for model in sorted({*used.images, *used.model_seconds}):
-        add(tx, job.tenant_id, job.key_id, model, used.images.get(model, 0), used.model_seconds.get(model, 0.0))
+    for model in sorted({*progress.images, *progress.model_seconds}):
+        add(tx, job.tenant_id, job.key_id, model, progress.images.get(model, 0), progress.model_seconds.get(model, 0.0))
 
 
 def spend(
@@ -99,8 +99,8 @@ def position(row: Spend) -> tuple[str, ...]:
 def by_model(tx: Transaction, tenant_id: str, day: str) -> dict[str, tuple[int, float]]:
     """Returns the images and seconds of each of a tenant's models on a day."""
     sums = func.sum(_usage.images), func.sum(_usage.model_seconds)
-    where = _usage.tenant_id == tenant_id, _usage.day == day
-    rows: Iterable[Any] = tx.execute(select(_usage.model, *sums).where(*where).group_by(_usage.model))
+    conditions = _usage.tenant_id == tenant_id, _usage.day == day
+    rows: Iterable[Any] = tx.execute(select(_usage.model, *sums).where(*conditions).group_by(_usage.model))
     return {model: (int(images), float(seconds)) for model, images, seconds in rows}
 
 
@@ -108,8 +108,8 @@ def seconds_by_tenant(db: Database, days: int = 2) -> dict[str, float]:
     """Returns the model seconds of each tenant, today and the `days` - 1 days before. The fair choice of jobs uses
     them."""
     with db.reading() as tx:
-        since = day_of(db.now(tx.connection) - (days - 1) * DAY)
-        sums = select(_usage.tenant_id, func.sum(_usage.model_seconds)).where(_usage.day >= since)
+        first_day = day_of(db.now(tx.connection) - (days - 1) * DAY)
+        sums = select(_usage.tenant_id, func.sum(_usage.model_seconds)).where(_usage.day >= first_day)
         rows: Iterable[Any] = tx.execute(sums.group_by(_usage.tenant_id))
         return {tenant: float(seconds) for tenant, seconds in rows}
 
@@ -145,9 +145,9 @@ class QuotaDenial(C2BError):
 
 def locked_limits(tx: Transaction, tenant_id: str, defaults: Quotas) -> Quotas:
     """Returns the tenant's quotas, and locks them: other transactions of this tenant wait here until this one ends."""
-    if (known := tx.known.get(tenant_id)) is not None:
-        tx.now = known[1]
-        limits: Quotas = known[0]
+    if (cached := tx.known.get(tenant_id)) is not None:
+        tx.now = cached[1]
+        limits: Quotas = cached[0]
         return limits
     row = tx.execute(_limits_statement(tx.clock(), tx.locks_rows), {"tenant_id": tenant_id}).first()
     if row is None:
@@ -214,13 +214,13 @@ def check_use(
     """
     if limits.images_per_day is None and not limits.model_seconds_per_day:
         return
-    used = by_model(tx, tenant_id, day_of(tx.now))
+    use_by_model = by_model(tx, tenant_id, day_of(tx.now))
     tomorrow = DAY - tx.now % DAY
-    more = 0 if runs else max(1, images)
-    _check_images(sum(count for count, _ in used.values()), more, limits.images_per_day, tomorrow)
-    for model in sorted(set(models) or set(used)):
+    wanted = 0 if runs else max(1, images)
+    _check_images(sum(count for count, _ in use_by_model.values()), wanted, limits.images_per_day, tomorrow)
+    for model in sorted(set(models) or set(use_by_model)):
         limit = _seconds(limits, model)
-        seconds = used.get(model, (0, 0.0))[1]
+        seconds = use_by_model.get(model, (0, 0.0))[1]
         if limit is not None and (seconds > limit or (seconds == limit and not runs)):
             raise QuotaDenial(
                 f"{model}: {seconds:g} of {limit:g} seconds of today are used; counts restart at midnight UTC",
@@ -228,13 +228,13 @@ def check_use(
             )  # fmt: skip
 
 
-def _check_images(used: int, more: int, limit: int | None, tomorrow: float) -> None:
-    if limit is None or used + more <= limit:
+def _check_images(count: int, wanted: int, limit: int | None, tomorrow: float) -> None:
+    if limit is None or count + wanted <= limit:
         return
-    would = f", {more} more would follow" if more > 1 else ""
+    would = f", {wanted} more would follow" if wanted > 1 else ""
     raise QuotaDenial(
-        f"{used} of {limit} images of today are used{would}; counts restart at midnight UTC",
-        "images_per_day", retry_after=tomorrow, limit=limit, remaining=max(0, limit - used),
+        f"{count} of {limit} images of today are used{would}; counts restart at midnight UTC",
+        "images_per_day", retry_after=tomorrow, limit=limit, remaining=max(0, limit - count),
     )  # fmt: skip
 
 
@@ -299,14 +299,14 @@ class Allowance:
 def take(db: Database, name: str, rate: float, burst: int, tokens: float = 1.0) -> Allowance:
     """Takes tokens from a bucket, which starts full. Raises Denied, with the time until there will be enough."""
     with db.transaction() as tx:
-        left = _take(tx, name, rate, burst, tokens)
-        if left is None:
-            there = _tokens(tx, name, rate, burst)
-            ahead = update(tables.buckets).where(_buckets.name == name, _buckets.updated > tx.now + _AHEAD_S)
-            tx.execute(ahead.values(updated=tx.now))  # else it would stay empty until the clock has caught up
-    if left is None:
-        raise _denied(rate, burst, there, tokens)
-    return Allowance(burst, int(left), (burst - left) / rate)
+        remaining = _take(tx, name, rate, burst, tokens)
+        if remaining is None:
+            available = _tokens(tx, name, rate, burst)
+            reset = update(tables.buckets).where(_buckets.name == name, _buckets.updated > tx.now + _AHEAD_S)
+            tx.execute(reset.values(updated=tx.now))  # else it would stay empty until the clock has caught up
+    if remaining is None:
+        raise _denied(rate, burst, available, tokens)
+    return Allowance(burst, int(remaining), (burst - remaining) / rate)
 
 
 _AHEAD_S = 1.0
@@ -326,33 +326,33 @@ class Throttle:
         with self._lock:
             if len(self._handfuls) >= _REMEMBERED:
                 self._handfuls.clear()
-            handful = self._handfuls.setdefault(name, _Handful())
-        with handful.lock:
+            drawn_tokens = self._handfuls.setdefault(name, _Handful())
+        with drawn_tokens.lock:
             now = time.monotonic()
-            if handful.empty_until > now:
-                raise _denied(rate, burst, 1 - rate * (handful.empty_until - now), 1)
-            if handful.tokens < 1 or now >= handful.stale_at:
-                self._fill(handful, name, rate, burst)
-            handful.tokens -= 1
-            left = handful.left + handful.tokens
-            return Allowance(burst, int(left), (burst - left) / rate)
+            if drawn_tokens.empty_until > now:
+                raise _denied(rate, burst, 1 - rate * (drawn_tokens.empty_until - now), 1)
+            if drawn_tokens.tokens < 1 or now >= drawn_tokens.stale_at:
+                self._fill(drawn_tokens, name, rate, burst)
+            drawn_tokens.tokens -= 1
+            remaining = drawn_tokens.left + drawn_tokens.tokens
+            return Allowance(burst, int(remaining), (burst - remaining) / rate)
 
-    def _fill(self, handful: _Handful, name: str, rate: float, burst: int) -> None:
-        wanted = max(1, int(min(rate, burst) / _HANDFULS))
-        for tokens in dict.fromkeys((wanted, 1)):
+    def _fill(self, drawn_tokens: _Handful, name: str, rate: float, burst: int) -> None:
+        batch = max(1, int(min(rate, burst) / _HANDFULS))
+        for tokens in dict.fromkeys((batch, 1)):
             try:
-                left = take(self._db, name, rate, burst, tokens)
+                allowance = take(self._db, name, rate, burst, tokens)
             except QuotaDenial as denied:
                 if tokens > 1:
                     continue
-                handful.tokens, handful.empty_until = 0, time.monotonic() + denied.retry_after
+                drawn_tokens.tokens, drawn_tokens.empty_until = 0, time.monotonic() + denied.retry_after
                 raise
-            except DatabaseDownError as down:
-                if not down.readable:
+            except DatabaseDownError as error:
+                if not error.readable:
                     raise
-                left = Allowance(burst, 0, 0.0)  # what only reads the ledger goes on
-            handful.tokens, handful.left = tokens, left.remaining
-            handful.stale_at = time.monotonic() + FRESH_SECONDS
+                allowance = Allowance(burst, 0, 0.0)  # what only reads the ledger goes on
+            drawn_tokens.tokens, drawn_tokens.left = tokens, allowance.remaining
+            drawn_tokens.stale_at = time.monotonic() + FRESH_SECONDS
             return
 
 
@@ -378,11 +378,11 @@ def _take(tx: Transaction, name: str, rate: float, burst: int, tokens: float) ->
     """
     now = tx.now
     insert = postgresql.insert(tables.buckets) if tx.locks_rows else sqlite.insert(tables.buckets)
-    there = _filled(now, rate, burst)
-    taken = insert.values(name=name, tokens=burst - tokens, updated=now).on_conflict_do_update(
-        index_elements=["name"], set_={"tokens": there - tokens, "updated": now}, where=there >= tokens
+    available = _filled(now, rate, burst)
+    statement = insert.values(name=name, tokens=burst - tokens, updated=now).on_conflict_do_update(
+        index_elements=["name"], set_={"tokens": available - tokens, "updated": now}, where=available >= tokens
     )
-    row = tx.execute(taken.returning(_buckets.tokens)).first()
+    row = tx.execute(statement.returning(_buckets.tokens)).first()
     return None if row is None else float(row[0])
 
 
@@ -391,17 +391,17 @@ def _filled(now: float, rate: float, burst: int) -> ColumnElement[float]:
 
     A bucket whose last change lies in the future, because the clock was set back, fills from now on.
     """
-    since = case((_buckets.updated > now, 0.0), else_=now - _buckets.updated)
-    grown = _buckets.tokens + since * rate
-    return case((grown > burst, float(burst)), else_=grown)
+    elapsed = case((_buckets.updated > now, 0.0), else_=now - _buckets.updated)
+    level = _buckets.tokens + elapsed * rate
+    return case((level > burst, float(burst)), else_=level)
 
 
 def _tokens(tx: Transaction, name: str, rate: float, burst: int) -> float:
-    there = tx.scalar(select(_filled(tx.now, rate, burst)).where(_buckets.name == name))
-    return float(there or 0.0)
+    available = tx.scalar(select(_filled(tx.now, rate, burst)).where(_buckets.name == name))
+    return float(available or 0.0)
 
 
-def _denied(rate: float, burst: int, there: float, wanted: float) -> QuotaDenial:
-    wait = max(0.0, wanted - there) / rate
+def _denied(rate: float, burst: int, available: float, wanted: float) -> QuotaDenial:
+    wait = max(0.0, wanted - available) / rate
     message = f"more than {rate:g} requests a second; the next in {wait:.1f} s"
-    return QuotaDenial(message, "requests", retry_after=wait, limit=burst, remaining=max(0, int(there)))
+    return QuotaDenial(message, "requests", retry_after=wait, limit=burst, remaining=max(0, int(available)))

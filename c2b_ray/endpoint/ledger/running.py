@@ -58,12 +58,12 @@ def claim(db: Database, owner: str, seconds: float, attempts: int = ATTEMPTS) ->
         first = select(_jobs.id).where(free).order_by(_jobs.granted, _jobs.created).limit(1)
         if tx.locks_rows:
             first = first.with_for_update(skip_locked=True)
-        lost = case((_jobs.state == "running", 1), else_=0)
+        was_running = case((_jobs.state == "running", 1), else_=0)
         values: dict[str, Any] = {"state": "running", "owner": owner, "fence": _jobs.fence + 1}
         values |= {"lease_until": now + seconds, "lease_seconds": seconds, "yield_requested": False}
-        values |= {"attempt": _jobs.attempt + lost, "started": func.coalesce(_jobs.started, now)}
-        takes = update(tables.jobs).where(_jobs.id == first.scalar_subquery(), free).values(values)
-        row = tx.execute(takes.returning(*COLUMNS)).first()
+        values |= {"attempt": _jobs.attempt + was_running, "started": func.coalesce(_jobs.started, now)}
+        statement = update(tables.jobs).where(_jobs.id == first.scalar_subquery(), free).values(values)
+        row = tx.execute(statement.returning(*COLUMNS)).first()
         if row is None:
             return None
         reason = {"reason": f"attempt {row.attempt + 1}"} if row.attempt else {}
@@ -84,8 +84,8 @@ def check_fence(db: Database, job_id: str, fence: int) -> LeaseReply:
     """Like `renew`, but does not extend the lease: the check before a commit to the store. Raises FencedError also if
     the lease has passed."""
     with db.reading() as tx:
-        where = _jobs.id == job_id, _jobs.fence == fence, _jobs.state == "running", _jobs.lease_until > db.clock()
-        row = tx.execute(select(_jobs.cancel_requested, _jobs.yield_requested).where(*where)).first()
+        conditions = _jobs.id == job_id, _jobs.fence == fence, _jobs.state == "running", _jobs.lease_until > db.clock()
+        row = tx.execute(select(_jobs.cancel_requested, _jobs.yield_requested).where(*conditions)).first()
     if row is None:
         raise _fenced(job_id, fence)
     return LeaseReply(row.cancel_requested, row.yield_requested)
@@ -108,16 +108,16 @@ def progress(db: Database, job_id: str, fence: int, report_: Progress) -> LeaseR
         quotas.add_of_job(tx, record(Job, row), report_)
         images, seconds = report_.images.values(), report_.model_seconds
         tx.after_commit(lambda: counters.used(report_.images_stage or report_.stage, images, seconds))
-        shown = {name: row._mapping[name] for name in ("stage", "done", "total", "rate", "seconds_left")}
-        webhooks.add(tx, job_id, "progress", shown)
+        details = {name: row._mapping[name] for name in ("stage", "done", "total", "rate", "seconds_left")}
+        webhooks.add(tx, job_id, "progress", details)
     return LeaseReply(row.cancel_requested, row.yield_requested)
 
 
 def resized(db: Database, tenant_id: str, job_id: str, bytes_: int) -> None:
     """Writes the size of an ended job's run, which has grown since. It has no effect if the tenant has no such job."""
-    where = _jobs.id == job_id, _jobs.tenant_id == tenant_id, _jobs.state == "finished", _jobs.deleted.is_(None)
+    conditions = _jobs.id == job_id, _jobs.tenant_id == tenant_id, _jobs.state == "finished", _jobs.deleted.is_(None)
     with db.transaction() as tx:
-        tx.execute(update(tables.jobs).where(*where).values(bytes=bytes_))
+        tx.execute(update(tables.jobs).where(*conditions).values(bytes=bytes_))
 
 
 def report(db: Database, job_id: str, fence: int, kind: str, data: dict[str, Any]) -> int:
@@ -162,8 +162,8 @@ def finish(
     values = {"state": "finished", "run_path": run_path, "classifier_hash": classifier_hash, "seconds_left": 0.0}
     with db.transaction() as tx:
         job = _end(tx, job_id, fence, values)
-        for one in sorted(set(each)):
-            tx.execute(insert(tables.job_classifiers).values(job_id=job_id, hash=one))
+        for digest in sorted(set(each)):
+            tx.execute(insert(tables.job_classifiers).values(job_id=job_id, hash=digest))
         return job
 
 
@@ -208,8 +208,8 @@ def _end(tx: Transaction, job_id: str, fence: int, values: dict[str, Any], state
 
 
 def _changed(tx: Transaction, job_id: str, fence: int, values: dict[str, Any], state: str = "running") -> Row[Any]:
-    where = _jobs.id == job_id, _jobs.fence == fence, _jobs.state == state
-    row = tx.execute(update(tables.jobs).where(*where).values(values).returning(*COLUMNS)).first()
+    conditions = _jobs.id == job_id, _jobs.fence == fence, _jobs.state == state
+    row = tx.execute(update(tables.jobs).where(*conditions).values(values).returning(*COLUMNS)).first()
     if row is None:
         raise _fenced(job_id, fence)
     return row
@@ -233,9 +233,9 @@ def waiting(db: Database, per_tenant: int = 20) -> list[Job]:
     """Returns the jobs that wait for their turn and may start by now: the oldest `per_tenant` of each tenant, oldest
     first."""
     with db.reading() as tx:
-        turn = func.row_number().over(partition_by=_jobs.tenant_id, order_by=(_jobs.created, _jobs.id)).label("turn")
+        rank = func.row_number().over(partition_by=_jobs.tenant_id, order_by=(_jobs.created, _jobs.id)).label("turn")
         queued = (
-            select(_jobs.id, turn).where(tables.OPEN, _jobs.state == "queued", _NOT_GRANTED, due(db.clock())).subquery()
+            select(_jobs.id, rank).where(tables.OPEN, _jobs.state == "queued", _NOT_GRANTED, due(db.clock())).subquery()
         )
         first = select(queued.c.id).where(queued.c.turn <= per_tenant)
         return [
@@ -275,9 +275,9 @@ def sweep(db: Database, attempts: int = ATTEMPTS) -> list[Job]:
         fail = values | {"state": "failed", "failure": asdict(LOST), "attempt": _jobs.attempt + 1}
         rows = [
             row
-            for where, change in ((_jobs.cancel_requested, cancel), (_jobs.attempt + 1 >= attempts, fail))
+            for condition, change in ((_jobs.cancel_requested, cancel), (_jobs.attempt + 1 >= attempts, fail))
             for row in tx.execute(
-                update(tables.jobs).where(tables.OPEN, orphaned, where).values(change).returning(*COLUMNS)
+                update(tables.jobs).where(tables.OPEN, orphaned, condition).values(change).returning(*COLUMNS)
             )
         ]
         return [ended(tx, row) for row in rows]
@@ -286,18 +286,19 @@ def sweep(db: Database, attempts: int = ATTEMPTS) -> list[Job]:
 _NOT_GRANTED = _jobs.granted.is_(None)
 
 
-def _every(db: Database, *where: ColumnElement[bool]) -> list[Job]:
+def _every(db: Database, *conditions: ColumnElement[bool]) -> list[Job]:
     with db.reading() as tx:
         return [
-            record(Job, row) for row in tx.execute(select(*COLUMNS).where(tables.OPEN, *where).order_by(_jobs.created))
+            record(Job, row)
+            for row in tx.execute(select(*COLUMNS).where(tables.OPEN, *conditions).order_by(_jobs.created))
         ]
 
 
-def _ordered(db: Database, leader: locks.Lease, values: dict[str, Any], *where: ColumnElement[bool]) -> bool:
+def _ordered(db: Database, leader: locks.Lease, values: dict[str, Any], *conditions: ColumnElement[bool]) -> bool:
     with db.transaction() as tx:
         if not locks.holds(tx, leader):
             return False
-        row = tx.execute(update(tables.jobs).where(*where).values(values).returning(_jobs.id, _jobs.state)).first()
+        row = tx.execute(update(tables.jobs).where(*conditions).values(values).returning(_jobs.id, _jobs.state)).first()
         if row is not None:
             reason = "its turn came" if "granted" in values else "it was asked to yield"
             webhooks.add(tx, row.id, "state", {"state": row.state, "reason": reason})

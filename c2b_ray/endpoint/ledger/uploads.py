@@ -54,9 +54,9 @@ def add(db: Database, tenant_id: str, key_id: str | None, new: NewUpload, defaul
     insert = sqlite.insert(tables.uploads) if db.is_sqlite else postgresql.insert(tables.uploads)
     with db.transaction() as tx:
         limits = quotas.locked_limits(tx, tenant_id, defaults)
-        before = tx.execute(select(*COLUMNS).where(*_here(tenant_id, new.sha256))).first()
-        if before is not None:
-            return record(Upload, before), False
+        existing = tx.execute(select(*COLUMNS).where(*_here(tenant_id, new.sha256))).first()
+        if existing is not None:
+            return record(Upload, existing), False
         quotas.check_storage(quotas.held(tx, tenant_id)[1], limits, new.bytes)
         values = vars(new) | {"tenant_id": tenant_id, "created": tx.now}
         row = tx.execute(insert.values(values).returning(*COLUMNS)).one()
@@ -65,11 +65,11 @@ def add(db: Database, tenant_id: str, key_id: str | None, new: NewUpload, defaul
     return record(Upload, row), True
 
 
-def check_room(db: Database, tenant_id: str, more: int, defaults: Quotas) -> None:
-    """Raises quotas.Denied if the tenant may not store `more` bytes. Called before a body is read."""
+def check_room(db: Database, tenant_id: str, size: int, defaults: Quotas) -> None:
+    """Raises quotas.Denied if the tenant may not store `size` bytes. Called before a body is read."""
     with db.transaction() as tx:
         limits = quotas.locked_limits(tx, tenant_id, defaults)
-        quotas.check_storage(quotas.held(tx, tenant_id)[1], limits, more)
+        quotas.check_storage(quotas.held(tx, tenant_id)[1], limits, size)
 
 
 def upload_lock(db: Database, tenant_id: str, sha256: str) -> AbstractContextManager[None]:
@@ -106,10 +106,10 @@ def remove(db: Database, tenant_id: str, sha256: str, actor: str = "operator") -
     if not _SHA256.fullmatch(sha256):
         return False
     with db.transaction() as tx:
-        gone = bool(tx.execute(delete(tables.uploads).where(*_here(tenant_id, sha256))).rowcount)
-        if gone:
+        removed = bool(tx.execute(delete(tables.uploads).where(*_here(tenant_id, sha256))).rowcount)
+        if removed:
             audit_log.append(tx, audit_log.Entry(actor, "upload.remove", tenant_id, sha256))
-    return gone
+    return removed
 
 
 def _here(tenant_id: str, sha256: str) -> tuple[Any, Any]:
@@ -130,62 +130,65 @@ def _names(job_id: ColumnElement[str] | str) -> ColumnElement[bool]:
     return or_(*(text.contains(job_id) for text in texts))
 
 
-def ended_before(db: Database, before: float, limit: int) -> list[tuple[str, str]]:
+def ended_before(db: Database, cutoff: float, limit: int) -> list[tuple[str, str]]:
     """Returns (tenant id, job id) of jobs that ended before this time and are not deleted, oldest first. Jobs whose run
     another job needs, which waits or runs, are left out."""
-    needed = exists().where(_open.tenant_id == _jobs.tenant_id, tables.OPEN, _names(_jobs.id))
-    where = _jobs.state.in_(ENDED), _jobs.ended < before, _jobs.deleted.is_(None), ~needed
+    is_read = exists().where(_open.tenant_id == _jobs.tenant_id, tables.OPEN, _names(_jobs.id))
+    conditions = _jobs.state.in_(ENDED), _jobs.ended < cutoff, _jobs.deleted.is_(None), ~is_read
     with db.reading() as tx:
-        rows = tx.execute(select(_jobs.tenant_id, _jobs.id).where(*where).order_by(_jobs.ended).limit(limit))
+        rows = tx.execute(select(_jobs.tenant_id, _jobs.id).where(*conditions).order_by(_jobs.ended).limit(limit))
         return [(row.tenant_id, row.id) for row in rows]
 
 
 def reader_of(tx: Transaction, tenant_id: str, job_id: str) -> str | None:
     """Returns the id of a job of the tenant that waits or runs and reads the run of `job_id`; None if there is none."""
-    where = _open.tenant_id == tenant_id, tables.OPEN, _open.id != job_id, _names(job_id)
-    reader: str | None = tx.scalar(select(_open.id).where(*where).limit(1))
+    conditions = _open.tenant_id == tenant_id, tables.OPEN, _open.id != job_id, _names(job_id)
+    reader: str | None = tx.scalar(select(_open.id).where(*conditions).limit(1))
     return reader
 
 
-def unused_uploads(db: Database, before: float) -> list[Upload]:
+def unused_uploads(db: Database, cutoff: float) -> list[Upload]:
     """Returns uploads created before this time that no current job uses.
 
     A job counts as current if it has not ended, or ended at this time or later, and is not deleted.
     """
-    named = cast(_jobs.config, Text).contains(_uploads_of_aged.sha256) | cast(_jobs.resolved, Text).contains(
+    is_named = cast(_jobs.config, Text).contains(_uploads_of_aged.sha256) | cast(_jobs.resolved, Text).contains(
         _uploads_of_aged.sha256
     )
-    lately = or_(_jobs.ended.is_(None), _jobs.ended >= before)
-    used = exists().where(and_(_jobs.tenant_id == _uploads_of_aged.tenant_id, lately, _jobs.deleted.is_(None), named))
+    lately = or_(_jobs.ended.is_(None), _jobs.ended >= cutoff)
+    is_used = exists().where(
+        and_(_jobs.tenant_id == _uploads_of_aged.tenant_id, lately, _jobs.deleted.is_(None), is_named)
+    )
     with db.reading() as tx:
         return [
-            record(Upload, row) for row in tx.execute(select(*COLUMNS).where(_uploads_of_aged.created < before, ~used))
+            record(Upload, row)
+            for row in tx.execute(select(*COLUMNS).where(_uploads_of_aged.created < cutoff, ~is_used))
         ]
 
 
 def deleted_jobs(db: Database, ids: Sequence[str]) -> list[str]:
     """Returns the ids whose jobs were deleted. Ids that the ledger does not know are left out."""
-    gone: list[str] = []
+    deleted: list[str] = []
     with db.reading() as tx:
         for start in range(0, len(ids), _AT_ONCE):
-            some = _jobs.id.in_(ids[start : start + _AT_ONCE])
-            gone += tx.execute(select(_jobs.id).where(some, _jobs.deleted.is_not(None))).scalars()
-    return gone
+            in_batch = _jobs.id.in_(ids[start : start + _AT_ONCE])
+            deleted += tx.execute(select(_jobs.id).where(in_batch, _jobs.deleted.is_not(None))).scalars()
+    return deleted
 
 
 def removed_uploads(db: Database, tenant_id: str, hashes: Sequence[str]) -> list[str]:
     """Returns the hashes that the tenant uploaded and later removed, according to the audit log."""
-    gone: list[str] = []
+    removed_hashes: list[str] = []
     with db.reading() as tx:
         for start in range(0, len(hashes), _AT_ONCE):
-            some = hashes[start : start + _AT_ONCE]
-            removed = _log.tenant_id == tenant_id, _log.action == "upload.remove", _log.subject.in_(some)
-            there = select(_uploads_of_aged.sha256).where(
-                _uploads_of_aged.tenant_id == tenant_id, _uploads_of_aged.sha256.in_(some)
+            batch = hashes[start : start + _AT_ONCE]
+            removed = _log.tenant_id == tenant_id, _log.action == "upload.remove", _log.subject.in_(batch)
+            present = select(_uploads_of_aged.sha256).where(
+                _uploads_of_aged.tenant_id == tenant_id, _uploads_of_aged.sha256.in_(batch)
             )
-            kept = set(tx.execute(there).scalars())
-            gone += sorted(set(tx.execute(select(_log.subject).where(*removed)).scalars()) - kept)
-    return gone
+            still_there = set(tx.execute(present).scalars())
+            removed_hashes += sorted(set(tx.execute(select(_log.subject).where(*removed)).scalars()) - still_there)
+    return removed_hashes
 
 
 def tenant_was_removed(db: Database, tenant_id: str) -> bool:
@@ -193,7 +196,7 @@ def tenant_was_removed(db: Database, tenant_id: str) -> bool:
 
     The absence of its row is no proof: the ledger may be a different one.
     """
-    where = _log.tenant_id == tenant_id, _log.action == "tenant.remove"
+    conditions = _log.tenant_id == tenant_id, _log.action == "tenant.remove"
     with db.reading() as tx:
-        there = tx.scalar(select(tables.tenants.c.id).where(tables.tenants.c.id == tenant_id))
-        return there is None and tx.scalar(select(_log.seq).where(*where).limit(1)) is not None
+        tenant = tx.scalar(select(tables.tenants.c.id).where(tables.tenants.c.id == tenant_id))
+        return tenant is None and tx.scalar(select(_log.seq).where(*conditions).limit(1)) is not None

@@ -105,11 +105,11 @@ def remove(db: Database, tenant_id: str, webhook_id: str, actor: str = "operator
     if not is_id(webhook_id):
         return False
     with db.transaction() as tx:
-        where = _webhooks.id == webhook_id, _webhooks.tenant_id == tenant_id
-        gone = bool(tx.execute(delete(tables.webhooks).where(*where)).rowcount)
-        if gone:
+        conditions = _webhooks.id == webhook_id, _webhooks.tenant_id == tenant_id
+        removed = bool(tx.execute(delete(tables.webhooks).where(*conditions)).rowcount)
+        if removed:
             audit_log.append(tx, audit_log.Entry(actor, "webhook.remove", tenant_id, webhook_id))
-    return gone
+    return removed
 
 
 def announce(tx: Transaction, tenant_id: str, job_id: str, event_id: int) -> None:
@@ -119,9 +119,9 @@ def announce(tx: Transaction, tenant_id: str, job_id: str, event_id: int) -> Non
         statement = statement.with_for_update(read=True, key_share=True)
     hooks = tx.execute(statement).scalars().all()
     rows = [
-        {"id": new_id("delivery"), "webhook_id": hook, "job_id": job_id, "event_id": event_id, "state": "pending"}
+        {"id": new_id("delivery"), "webhook_id": webhook_id, "job_id": job_id, "event_id": event_id, "state": "pending"}
         | {"attempts": 0, "next_at": tx.now}
-        for hook in hooks
+        for webhook_id in hooks
     ]
     if rows:
         tx.execute(tables.deliveries.insert(), rows)
@@ -135,21 +135,23 @@ def due(db: Database, limit: int = 20) -> list[tuple[Delivery, Webhook]]:
     with db.transaction() as tx:
         now = or_(_deliveries.next_at <= tx.now, _deliveries.next_at > tx.now + _WAITS + _SLACK_S)
         pending = and_(_deliveries.state == "pending", now)
-        turn = func.row_number().over(partition_by=_webhooks.tenant_id, order_by=_deliveries.next_at).label("turn")
-        joined = select(_deliveries.id, turn).join(tables.webhooks, _webhooks.id == _deliveries.webhook_id)
-        turns = joined.where(pending).subquery()
+        rank = func.row_number().over(partition_by=_webhooks.tenant_id, order_by=_deliveries.next_at).label("turn")
+        ranked = select(_deliveries.id, rank).join(tables.webhooks, _webhooks.id == _deliveries.webhook_id)
+        turns = ranked.where(pending).subquery()
         first = select(_deliveries.id).join(turns, turns.c.id == _deliveries.id).where(pending)
         first = first.order_by(turns.c.turn, _deliveries.next_at).limit(limit)
         if tx.locks_rows:
             first = first.with_for_update(of=tables.deliveries, skip_locked=True)
         ids = tx.execute(first).scalars().all()
-        takes = update(tables.deliveries).where(_deliveries.id.in_(ids)).values(next_at=tx.now + SENDING_SECONDS)
-        taken = [record(Delivery, row) for row in tx.execute(takes.returning(*_DELIVERY))]
+        statement = update(tables.deliveries).where(_deliveries.id.in_(ids)).values(next_at=tx.now + SENDING_SECONDS)
+        claimed = [record(Delivery, row) for row in tx.execute(statement.returning(*_DELIVERY))]
         hooks = {
             row.id: record(Webhook, row)
-            for row in tx.execute(select(*_WEBHOOK).where(_webhooks.id.in_({one.webhook_id for one in taken})))
+            for row in tx.execute(
+                select(*_WEBHOOK).where(_webhooks.id.in_({delivery.webhook_id for delivery in claimed}))
+            )
         }
-    return [(one, hooks[one.webhook_id]) for one in taken]
+    return [(delivery, hooks[delivery.webhook_id]) for delivery in claimed]
 
 
 def delivered(db: Database, delivery_id: str) -> None:
@@ -161,29 +163,31 @@ def failed(db: Database, delivery_id: str, error: str, retry_in: float | None) -
     with db.transaction() as tx:
         values: dict[str, Any] = {"attempts": _deliveries.attempts + 1, "last_error": error[:500]}
         values |= {"state": "given_up"} if retry_in is None else {"next_at": tx.now + min(retry_in, LONGEST_S)}
-        here = _deliveries.id == delivery_id, _deliveries.state == "pending"
-        tx.execute(update(tables.deliveries).where(*here).values(values))
+        conditions = _deliveries.id == delivery_id, _deliveries.state == "pending"
+        tx.execute(update(tables.deliveries).where(*conditions).values(values))
 
 
 def forget(db: Database, before: float) -> int:
     """Deletes deliveries that were delivered or given up before this time; returns how many."""
     with db.transaction() as tx:
-        settled = _deliveries.state != "pending", _deliveries.next_at < before
-        return tx.execute(delete(tables.deliveries).where(*settled)).rowcount
+        conditions = _deliveries.state != "pending", _deliveries.next_at < before
+        return tx.execute(delete(tables.deliveries).where(*conditions)).rowcount
 
 
 def deliveries(db: Database, tenant_id: str, webhook_id: str, limit: int = 50) -> list[Delivery]:
     """Returns the latest deliveries of a tenant's webhook, for its owner."""
-    where = _deliveries.webhook_id == webhook_id, _webhooks.tenant_id == tenant_id
-    joined = select(*_DELIVERY).join(tables.webhooks, _webhooks.id == _deliveries.webhook_id).where(*where)
+    conditions = _deliveries.webhook_id == webhook_id, _webhooks.tenant_id == tenant_id
+    statement = select(*_DELIVERY).join(tables.webhooks, _webhooks.id == _deliveries.webhook_id).where(*conditions)
     with db.reading() as tx:
-        return [record(Delivery, row) for row in tx.execute(joined.order_by(_deliveries.next_at.desc()).limit(limit))]
+        return [
+            record(Delivery, row) for row in tx.execute(statement.order_by(_deliveries.next_at.desc()).limit(limit))
+        ]
 
 
 def _settle(db: Database, delivery_id: str, values: dict[str, Any]) -> None:
     with db.transaction() as tx:
-        more = values | {"attempts": _deliveries.attempts + 1}
-        tx.execute(update(tables.deliveries).where(_deliveries.id == delivery_id).values(more))
+        changes = values | {"attempts": _deliveries.attempts + 1}
+        tx.execute(update(tables.deliveries).where(_deliveries.id == delivery_id).values(changes))
 
 
 # Events of jobs. They are kept, so that a client that lost the connection resumes after the last one it saw.
@@ -228,9 +232,9 @@ def _write(tx: Transaction, rows: list[dict[str, Any]]) -> None:
 def after(db: Database, job_id: str, last_id: int = 0, limit: int = 500) -> list[Event]:
     """Returns the events of a job after `last_id`, in order. The caller has checked that the job is its tenant's."""
     columns = tables.events.c
-    where = columns.job_id == job_id, columns.id > last_id
+    conditions = columns.job_id == job_id, columns.id > last_id
     with db.reading() as tx:
-        rows = tx.execute(select(*_COLUMNS).where(*where).order_by(columns.id).limit(limit))
+        rows = tx.execute(select(*_COLUMNS).where(*conditions).order_by(columns.id).limit(limit))
         return [record(Event, row) for row in rows]
 
 
@@ -246,6 +250,6 @@ def seen(db: Database, job_id: str, event_id: int) -> tuple[bool, int]:
 def forget_events(db: Database, ended_before: float) -> int:
     """Deletes the events of jobs that ended before this time; returns how many."""
     jobs = tables.jobs.c
-    ended = select(jobs.id).where(jobs.ended < ended_before)
+    ended_jobs = select(jobs.id).where(jobs.ended < ended_before)
     with db.transaction() as tx:
-        return tx.execute(delete(tables.events).where(tables.events.c.job_id.in_(ended))).rowcount
+        return tx.execute(delete(tables.events).where(tables.events.c.job_id.in_(ended_jobs))).rowcount

@@ -45,17 +45,17 @@ def copy_out(root: str, folder: Path) -> dict[str, Any]:
     A file that disappears before it is read, such as a temporary one, is left out.
     """
     filesystem = resolve(root)[0]
-    listed, total = [], 0
+    lines, total = [], 0
     for name, path in _files(root):
         try:
             size, sha256 = _copied(filesystem, path, fs.LocalFileSystem(), str(folder / FOLDER / name))
         except FileNotFoundError:
             continue
-        listed.append(json.dumps([name, size, sha256]))
+        lines.append(json.dumps([name, size, sha256]))
         total += size
-    data = "".join(f"{line}\n" for line in listed).encode()
+    data = "".join(f"{line}\n" for line in lines).encode()
     (folder / LIST).write_bytes(data)
-    return {"files": len(listed), "bytes": total, "sha256": hashlib.sha256(data).hexdigest()}
+    return {"files": len(lines), "bytes": total, "sha256": hashlib.sha256(data).hexdigest()}
 
 
 def check(folder: Path, record: dict[str, Any], root: str) -> None:
@@ -69,8 +69,8 @@ def check(folder: Path, record: dict[str, Any], root: str) -> None:
         )
     if hashlib.sha256((folder / LIST).read_bytes()).hexdigest() != record.get("sha256"):
         raise InputError(f"{folder / LIST}: it differs from the file that was written; nothing was restored")
-    others = {name for name, _ in _files(root)} - {name for name, _, _ in _listed(folder)}
-    if any(name.startswith("tenants/") for name in others):
+    extra_files = {name for name, _ in _files(root)} - {name for name, _, _ in _listed(folder)}
+    if any(name.startswith("tenants/") for name in extra_files):
         raise InputError(f"{root}: other files of tenants are there; restore into an empty storage")
     for name, _, sha256 in _listed(folder):
         path = folder / FOLDER / name
@@ -96,22 +96,22 @@ def _files(root: str) -> list[tuple[str, str]]:
 
 
 def _listed(folder: Path) -> list[tuple[str, int, str]]:
-    listed = [tuple(json.loads(line)) for line in (folder / LIST).read_text(encoding="utf-8").splitlines()]
-    for name, _, _ in listed:
+    entries = [tuple(json.loads(line)) for line in (folder / LIST).read_text(encoding="utf-8").splitlines()]
+    for name, _, _ in entries:
         if name.startswith("/") or ".." in name.split("/"):
             raise InputError(f"{folder / LIST}: {name[:200]!r} is not a path below a storage")
-    return listed
+    return entries
 
 
-def _copied(source: fs.FileSystem, path: str, target: fs.FileSystem, to: str) -> tuple[int, str]:
+def _copied(source: fs.FileSystem, path: str, target: fs.FileSystem, destination: str) -> tuple[int, str]:
     """Copies a file; returns its bytes and SHA-256."""
     digest, size = hashlib.sha256(), 0
     with source.open_input_stream(path) as stream:
         if isinstance(target, fs.LocalFileSystem):
-            target.create_dir(to.rpartition("/")[0])
-        with target.open_output_stream(to) as out:
+            target.create_dir(destination.rpartition("/")[0])
+        with target.open_output_stream(destination) as output:
             while part := stream.read(_PART):
-                out.write(part)
+                output.write(part)
                 digest.update(part)
                 size += len(part)
     return size, digest.hexdigest()
@@ -186,8 +186,8 @@ def _whole_or_gone(partial: Path, out: Path) -> Iterator[None]:
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
         if isinstance(error, StorageError):
-            why = str(error).partition(";")[0]
-            raise StorageError(f"{why}; nothing of the copy was kept", location=str(out)) from error
+            problem = str(error).partition(";")[0]
+            raise StorageError(f"{problem}; nothing of the copy was kept", location=str(out)) from error
         raise
 
 

@@ -80,14 +80,14 @@ def read(db: Database) -> LedgerReading:
         states = {"queued": 0, "running": 0, **_counted(tx, select(_jobs.state, func.count()).where(tables.OPEN)
                                                        .group_by(_jobs.state))}  # fmt: skip
         oldest = tx.scalar(_waiting_since(now))
-        busy = tx.scalar(select(func.count()).where(tables.OPEN, _jobs.state == "running", ~lapsed(tx)))
+        running = tx.scalar(select(func.count()).where(tables.OPEN, _jobs.state == "running", ~lapsed(tx)))
         recent = or_(_deliveries.state == "pending", _deliveries.next_at > now - DAY_S)
         deliveries = _counted(tx, select(_deliveries.state, func.count()).where(recent).group_by(_deliveries.state))
     leader = locks.holder(db, locks.DISPATCHER)
     return LedgerReading(
         jobs=states,
         queue_age=0.0 if oldest is None else max(0.0, now - float(oldest)),
-        busy=int(busy or 0),
+        busy=int(running or 0),
         slots=len(locks.live(db, locks.SLOT)),
         dispatcher_lease=0.0 if leader is None else max(0.0, leader.until - now),
         deliveries={"pending": 0, "delivered": 0, "given_up": 0, **deliveries},
@@ -96,17 +96,17 @@ def read(db: Database) -> LedgerReading:
 
 def registry(db: Database) -> CollectorRegistry:
     """Returns the registry of all metrics of a process."""
-    made = CollectorRegistry()
+    result = CollectorRegistry()
     for counter in counters.EVERY:
-        made.register(counter)
-    made.register(Gauges(db))
-    ProcessCollector(registry=made)
-    return made
+        result.register(counter)
+    result.register(Gauges(db))
+    ProcessCollector(registry=result)
+    return result
 
 
-def exposed(shown: CollectorRegistry) -> bytes:
+def exposed(collectors: CollectorRegistry) -> bytes:
     """Returns the metrics in Prometheus' text format."""
-    return generate_latest(shown)
+    return generate_latest(collectors)
 
 
 @contextmanager
@@ -133,10 +133,14 @@ def served(db: Database, listen: str | None) -> Iterator[None]:
 def _waiting_since(now: float) -> Select[tuple[float]]:
     """Selects the earliest time since which a job that may run has waited."""
     last = select(func.max(_events.at)).where(_events.job_id == _jobs.id).correlate(tables.jobs).scalar_subquery()
-    began = case((and_(_jobs.slices == 0, _jobs.attempt == 0), _jobs.created), else_=func.coalesce(last, _jobs.created))
-    since = case((and_(_jobs.not_before.is_not(None), _jobs.not_before > began), _jobs.not_before), else_=began)
-    due = or_(_jobs.not_before.is_(None), _jobs.not_before <= now)
-    return select(func.min(since)).where(tables.OPEN, _jobs.state == "queued", due)
+    queued_at = case(
+        (and_(_jobs.slices == 0, _jobs.attempt == 0), _jobs.created), else_=func.coalesce(last, _jobs.created)
+    )
+    waiting_since = case(
+        (and_(_jobs.not_before.is_not(None), _jobs.not_before > queued_at), _jobs.not_before), else_=queued_at
+    )
+    is_due = or_(_jobs.not_before.is_(None), _jobs.not_before <= now)
+    return select(func.min(waiting_since)).where(tables.OPEN, _jobs.state == "queued", is_due)
 
 
 def _counted(tx: Transaction, statement: Select[tuple[str, int]]) -> dict[str, int]:

@@ -67,7 +67,7 @@ class Retention:
         self._waits_until = float("-inf")
 
     def run(self, stop: threading.Event, every: float = EVERY_S) -> None:
-        """Runs until `stop` is set. The first pass waits until the clock has been watched for `every` seconds."""
+        """Runs until `stop` is set. The first pass waits until the clock has been watched for `interval_s` seconds."""
         while True:
             try:
                 if self.clock_is_steady() and locks.take(self._db, ACTOR, self._owner, every / 2) is not None:
@@ -86,28 +86,28 @@ class Retention:
         call returns False."""
         with self._db.reading() as tx:
             now = self._db.now(tx.connection), steady_now()
-        before, self._clocks = self._clocks, now
-        if before is None:
+        previous, self._clocks = self._clocks, now
+        if previous is None:
             return False
-        off = (now[0] - before[0]) - (now[1] - before[1])
-        if abs(off) > CLOCK_S:
-            _log.warning("the database's clock was set by %.0f s; nothing is deleted for a day", off)
+        drift = (now[0] - previous[0]) - (now[1] - previous[1])
+        if abs(drift) > CLOCK_S:
+            _log.warning("the database's clock was set by %.0f s; nothing is deleted for a day", drift)
             self._waits_until = now[1] + DAY_S
         return now[1] >= self._waits_until
 
 
 def purge(db: Database, config: EndpointConfig) -> Deleted:
     """Runs one pass."""
-    kept, deleted = config.retention, Deleted()
+    retention, deleted = config.retention, Deleted()
     with db.reading() as tx:
         now = db.now(tx.connection)
-    if kept.runs_days is not None:
-        deleted.runs = _purge_runs(db, config, now - kept.runs_days * DAY_S)
-    if kept.uploads_days is not None:
-        deleted.uploads = _purge_uploads(db, config, now - kept.uploads_days * DAY_S)
-    deleted.events = events.forget_events(db, now - kept.events_days * DAY_S)
-    deleted.deliveries = webhooks.forget(db, now - kept.events_days * DAY_S)
-    deleted.idempotency_keys = jobs.forget_idempotency(db, now - kept.idempotency_hours * HOUR_S)
+    if retention.runs_days is not None:
+        deleted.runs = _purge_runs(db, config, now - retention.runs_days * DAY_S)
+    if retention.uploads_days is not None:
+        deleted.uploads = _purge_uploads(db, config, now - retention.uploads_days * DAY_S)
+    deleted.events = events.forget_events(db, now - retention.events_days * DAY_S)
+    deleted.deliveries = webhooks.forget(db, now - retention.events_days * DAY_S)
+    deleted.idempotency_keys = jobs.forget_idempotency(db, now - retention.idempotency_hours * HOUR_S)
     quotas.forget(db, now - DAY_S)
     sessions.forget(db, now)
     db.overwrite_deleted()
@@ -132,9 +132,9 @@ def remove_tenant(db: Database, config: EndpointConfig, name: str, actor: str = 
     return tenant.id
 
 
-def _purge_runs(db: Database, config: EndpointConfig, before: float) -> int:
+def _purge_runs(db: Database, config: EndpointConfig, cutoff: float) -> int:
     count = 0
-    while old := aged.ended_before(db, before, AT_ONCE):
+    while old := aged.ended_before(db, cutoff, AT_ONCE):
         for tenant_id, job_id in old:
             with suppress(RunError):  # a job that reads the run was submitted since; the next query leaves it out
                 if jobs.set_deleted(db, tenant_id, job_id, ACTOR) is not None:
@@ -143,9 +143,9 @@ def _purge_runs(db: Database, config: EndpointConfig, before: float) -> int:
     return count
 
 
-def _purge_uploads(db: Database, config: EndpointConfig, before: float) -> int:
+def _purge_uploads(db: Database, config: EndpointConfig, cutoff: float) -> int:
     count = 0
-    for upload in aged.unused_uploads(db, before):
+    for upload in aged.unused_uploads(db, cutoff):
         with uploads.upload_lock(db, upload.tenant_id, upload.sha256):
             if uploads.remove(db, upload.tenant_id, upload.sha256, ACTOR):
                 stored_uploads.remove(_root(config, upload.tenant_id), upload.sha256, upload.kind)
@@ -160,8 +160,8 @@ def _leftovers(db: Database, config: EndpointConfig, tenant_id: str) -> int:
         _remove_folder(root)
         return 1
     runs = [name for name in files.entries(f"{root}/runs") if is_id(name)]
-    gone = aged.deleted_jobs(db, runs)
-    for job_id in gone:
+    deleted_ids = aged.deleted_jobs(db, runs)
+    for job_id in deleted_ids:
         _remove_folder(f"{root}/runs/{job_id}")
     orphans = aged.removed_uploads(db, tenant_id, sorted(set(_old_files(f"{root}/uploads"))))
     for sha256 in orphans:
@@ -169,7 +169,7 @@ def _leftovers(db: Database, config: EndpointConfig, tenant_id: str) -> int:
             if uploads.get(db, tenant_id, sha256) is None:  # it may have been uploaded again
                 for kind in stored_uploads.KINDS:
                     stored_uploads.remove(root, sha256, kind)
-    return len(gone) + len(orphans) + stored_uploads.sweep(root)
+    return len(deleted_ids) + len(orphans) + stored_uploads.sweep(root)
 
 
 def _old_files(folder: str) -> Iterator[str]:

@@ -70,10 +70,10 @@ class DeliverySender:
     def step(self) -> int:
         """Starts to send the due deliveries that there is room for; returns how many."""
         self._sending = {future for future in self._sending if not future.done()}
-        room = AT_ONCE - len(self._sending)
-        due = webhooks.due(self._db, room) if room else []
-        self._sending |= {self._pool.submit(self._deliver, delivery, hook) for delivery, hook in due}
-        return len(due)
+        slots = AT_ONCE - len(self._sending)
+        due_deliveries = webhooks.due(self._db, slots) if slots else []
+        self._sending |= {self._pool.submit(self._deliver, delivery, webhook) for delivery, webhook in due_deliveries}
+        return len(due_deliveries)
 
     def wait(self) -> None:
         """Waits until all started deliveries have ended."""
@@ -84,28 +84,28 @@ class DeliverySender:
         self._pool.shutdown(cancel_futures=True)
         self._client.close()
 
-    def _deliver(self, delivery: Delivery, hook: Webhook) -> None:
+    def _deliver(self, delivery: Delivery, webhook: Webhook) -> None:
         try:
-            error, again = self._attempt(delivery, hook)
+            error, may_retry = self._attempt(delivery, webhook)
             if error is None:
                 webhooks.delivered(self._db, delivery.id)
                 return
-            tried = delivery.attempts + 1
-            delay = retry_in(tried) if again and tried < webhooks.ATTEMPTS else None
+            attempts = delivery.attempts + 1
+            delay = retry_in(attempts) if may_retry and attempts < webhooks.ATTEMPTS else None
             webhooks.failed(self._db, delivery.id, error, delay)
-            _log.info("%s to %s: attempt %d: %s", delivery.id, hook.id, tried, error)
+            _log.info("%s to %s: attempt %d: %s", delivery.id, webhook.id, attempts, error)
         except DatabaseDownError as error:
             _log.warning("%s; %s is sent again", error, delivery.id)
         except Exception:
-            _log.exception("%s to %s is sent again", delivery.id, hook.id)
+            _log.exception("%s to %s is sent again", delivery.id, webhook.id)
 
-    def _attempt(self, delivery: Delivery, hook: Webhook) -> tuple[str | None, bool]:
+    def _attempt(self, delivery: Delivery, webhook: Webhook) -> tuple[str | None, bool]:
         """Tries to deliver. Returns the error, or None, and whether another attempt may help."""
         body = self._body(delivery)
         if body is None:
             return "the job was deleted", False
         try:
-            status = _post(self._client, hook, delivery.id, body)
+            status = _post(self._client, webhook, delivery.id, body)
         except AddressError as error:
             return visible(str(error))[:300], True
         except httpx.HTTPError as error:
@@ -130,22 +130,22 @@ class DeliverySender:
         return json.dumps(content, separators=(",", ":")).encode()
 
 
-def retry_in(tried: int, chance: Callable[[], float] = random.random) -> float:
-    """Returns the seconds until the next attempt after `tried` of them. They grow, and are random, so that receivers
+def retry_in(attempts: int, chance: Callable[[], float] = random.random) -> float:
+    """Returns the seconds until the next attempt after `attempts` of them. They grow, and are random, so that receivers
     that come back do not get all requests at once."""
-    return webhooks.longest_wait(tried) * (0.5 + chance() / 2)
+    return webhooks.longest_wait(attempts) * (0.5 + chance() / 2)
 
 
-def _post(client: httpx.Client, hook: Webhook, delivery_id: str, body: bytes) -> int:
+def _post(client: httpx.Client, webhook: Webhook, delivery_id: str, body: bytes) -> int:
     """Sends the request and returns the status. It follows only redirects that keep method and body, since others would
     deliver nothing."""
     headers = {
         "Content-Type": "application/json",
         "User-Agent": f"c2b-ray/{__version__}",
         "C2B-Delivery": delivery_id,
-        HEADER: signature(hook.secret, body, int(time.time())),
+        HEADER: signature(webhook.secret, body, int(time.time())),
     }
-    request = client.build_request("POST", hook.url, headers=headers, content=body)
+    request = client.build_request("POST", webhook.url, headers=headers, content=body)
     for _ in range(REDIRECTS + 1):
         answer = client.send(request, follow_redirects=False)
         following = answer.next_request
@@ -198,9 +198,9 @@ class UrlSigner:
         if match is None:
             return None
         expires, tenant_id, mac = int(match[1]), match[2], match[3]
-        fits = hmac.compare_digest(mac, self._mac(path, tenant_id, expires))
-        left = expires - self._clock()
-        return tenant_id if fits and 0 < left <= self._longest + CLOCKS_APART_S else None
+        is_valid = hmac.compare_digest(mac, self._mac(path, tenant_id, expires))
+        remaining = expires - self._clock()
+        return tenant_id if is_valid and 0 < remaining <= self._longest + CLOCKS_APART_S else None
 
     def _mac(self, path: str, tenant_id: str, expires: int) -> str:
         bound = f"GET\n{expires}\n{tenant_id}\n{path}".encode(errors="surrogatepass")

@@ -99,16 +99,16 @@ def write(archived: Iterator[ArchiveFile], folder: str, policy: Policy) -> int:
 
 
 def _written(archived: Iterator[ArchiveFile], folder: str, policy: Policy) -> int:
-    seen: set[str] = set()
+    names_written: set[str] = set()
     total = images = 0
     for member in archived:
         steps = _steps(member.name)
         if not steps:
             continue
         name = "/".join(steps)
-        if name.casefold() in seen:
+        if name.casefold() in names_written:
             raise SourceError(f"{name!r} occurs twice")
-        seen.add(name.casefold())
+        names_written.add(name.casefold())
         is_metadata = name in METADATA
         data = _read(member, _LARGEST_METADATA if is_metadata else policy.image_bytes, policy)
         total += len(data)
@@ -145,12 +145,12 @@ def _steps(name: str) -> tuple[str, ...]:
     return steps
 
 
-def _read(member: ArchiveFile, most: int, policy: Policy) -> bytes:
+def _read(member: ArchiveFile, limit: int, policy: Policy) -> bytes:
     parts, size = [], 0
     while part := member.stream.read(_CHUNK):
         size += len(part)
-        if size > most:
-            raise SourceError(f"{member.name[:200]!r} has more than {most} bytes")
+        if size > limit:
+            raise SourceError(f"{member.name[:200]!r} has more than {limit} bytes")
         if member.packed is not None and size > _CHUNK and size > policy.archives.ratio * max(member.packed, 1):
             raise SourceError(f"{member.name[:200]!r} unpacks to more than {policy.archives.ratio:g} times its size")
         parts.append(part)
@@ -223,7 +223,7 @@ def with_present_paths(value: Any, tenant_folder: str) -> Any:
     A path may be a text of its own, or part of a spec such as `onnx:PATH?mean=0.5`. URLs stay as they are.
     """
     if isinstance(value, str):
-        return _earlier(tenant_folder).sub(lambda found: _present(found[0], tenant_folder), value)
+        return _earlier(tenant_folder).sub(lambda match: _present(match[0], tenant_folder), value)
     if isinstance(value, dict):
         return {name: with_present_paths(item, tenant_folder) for name, item in value.items()}
     return [with_present_paths(item, tenant_folder) for item in value] if isinstance(value, list) else value
@@ -253,5 +253,5 @@ def _earlier(tenant_folder: str) -> re.Pattern[str]:
 
 def _present(folder: str, tenant_folder: str) -> str:
     """Returns the tenant's present folder in place of `folder`, unless both are one, under two names."""
-    same = os.path.realpath(folder) == os.path.realpath(tenant_folder)
-    return folder if same else f"{tenant_folder.rstrip('/')}/"
+    is_same = os.path.realpath(folder) == os.path.realpath(tenant_folder)
+    return folder if is_same else f"{tenant_folder.rstrip('/')}/"

@@ -54,12 +54,12 @@ def check_contents(named_paths: list[tuple[Names, str, str]], config: Mapping[st
 
 def _check_links(folder: str, field: str, tenancy: Tenancy) -> None:
     """Checks that every link in the folder and its subfolders leads to files of the same tenant."""
-    for above, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder):
         for name in (*folders, *names):
-            path = os.path.join(above, name)
+            path = os.path.join(parent, name)
             if os.path.islink(path) and not _belongs_to_tenant(path, tenancy):
-                shown = os.path.relpath(path, folder)
-                raise ConfigError(field, f"{shown!r} in this folder is a link that leads out of the tenant's files")
+                relative = os.path.relpath(path, folder)
+                raise ConfigError(field, f"{relative!r} in this folder is a link that leads out of the tenant's files")
 
 
 def _belongs_to_tenant(path: str, tenancy: Tenancy) -> bool:
@@ -79,8 +79,10 @@ def _section_of(section: Any, field: str) -> Mapping[str, Any] | None:
         return None
     if field in section:
         return section
-    inner = (_section_of(one, field[len(name) + 1 :]) for name, one in section.items() if field.startswith(f"{name}."))
-    return next((one for one in inner if one is not None), None)
+    inner = (
+        _section_of(value, field[len(name) + 1 :]) for name, value in section.items() if field.startswith(f"{name}.")
+    )
+    return next((match for match in inner if match is not None), None)
 
 
 def _check_table(path: str, field: str, column: str) -> None:
@@ -119,8 +121,10 @@ def _check_index(path: str, field: str, tenancy: Tenancy) -> None:
         _verified(root, f"{field}, the images_root of its {_MANIFEST}", tenancy)
     if not isinstance(encoder, str):
         raise ConfigError(field, f"its {_MANIFEST} names no encoder")
-    what = f"{field}, the encoder of its {_MANIFEST}"
-    checked_spec(encoder, "encoder", what, tenancy.policy, lambda text, kinds: _verified(text, what, tenancy))
+    encoder_field = f"{field}, the encoder of its {_MANIFEST}"
+    checked_spec(
+        encoder, "encoder", encoder_field, tenancy.policy, lambda text, kinds: _verified(text, encoder_field, tenancy)
+    )
 
 
 def _verified(path: str, field: str, tenancy: Tenancy) -> str:
@@ -150,8 +154,10 @@ def _check_model(path: str, field: str) -> None:
 
 def _check_adapter(config: Path, field: str) -> None:
     """Checks an adapter's config, which can name a library to import."""
-    about = _document(config, field)
-    if isinstance(about, dict) and (about.get("megatron_config") or about.get("megatron_core", MEGATRON) != MEGATRON):
+    document = _document(config, field)
+    if isinstance(document, dict) and (
+        document.get("megatron_config") or document.get("megatron_core", MEGATRON) != MEGATRON
+    ):
         raise ConfigError(
             field, f"{config.name} names a library in megatron_core; remove megatron_core and megatron_config"
         )
@@ -171,9 +177,9 @@ def _check_heads(folder: str, field: str) -> None:
 
 def _check_shards(index: Path, field: str) -> None:
     """Checks the list of a sharded model's files: a loader reads whatever files it names."""
-    listed = _document(index, field)
-    named = listed.get("weight_map") if isinstance(listed, dict) else None
-    for name in named.values() if isinstance(named, dict) else ():
+    document = _document(index, field)
+    file_names = document.get("weight_map") if isinstance(document, dict) else None
+    for name in file_names.values() if isinstance(file_names, dict) else ():
         if not isinstance(name, str) or "/" in name or "\\" in name or name.startswith("."):
             raise ConfigError(field, f"{index.name} names {str(name)[:100]!r}; expected a file beside it")
 
@@ -212,7 +218,7 @@ def check_picture(data: bytes, policy: Policy) -> Picture:
     if len(data) > policy.image_bytes:
         raise ImageError(f"too large: more than {policy.image_bytes} bytes")
     name = format_of(data[:12])
-    reader = next(reader for known, _, reader in _FORMATS if known == name)
+    reader = next(reader for format_name, _, reader in _FORMATS if format_name == name)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

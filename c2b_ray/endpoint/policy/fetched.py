@@ -48,28 +48,28 @@ def fetch(path: str) -> str:
     folder = copies_folder() / _hash(path)
     target = folder / path.rstrip("/").rpartition("/")[2]
     _hold(folder)
-    filesystem, within = resolve(path)
+    filesystem, path_in_store = resolve(path)
     with files.reading(path), files.refusals(path):
-        if file_info(filesystem, within).type == fs.FileType.Directory:
+        if file_info(filesystem, path_in_store).type == fs.FileType.Directory:
             if not target.exists():
                 _download_whole(path, target)
             return str(target)
         folder.mkdir(mode=0o700, exist_ok=True)
         temporary = f"{target}.{os.getpid()}"
-        copy = partial(fs.copy_files, within, temporary, filesystem, fs.LocalFileSystem())
+        copy = partial(fs.copy_files, path_in_store, temporary, filesystem, fs.LocalFileSystem())
         patiently(path, copy, reached=True)
         os.replace(temporary, target)
     return str(target)
 
 
 def fetch_again(text: str, tenant_root: str) -> None:
-    """Fetches the copies that the manifest `text` of an earlier run names, for whoever loads the run's models again.
+    """Fetches the copies that the manifest `text` of an earlier run names, so that its models can be loaded again.
 
     A copy's folder tells which file of the tenant it was: an upload by its name, any other by the hash of its path.
     """
-    wanted = dict(re.findall(rf"{re.escape(str(copies_folder()))}/([0-9a-f]{{{_DIGITS}}})/([^/\"?&\\]+)", text))
-    for digest, name in wanted.items():
-        original = next((one for one in _candidates(tenant_root, name) if _hash(one) == digest), None)
+    name_of_digest = dict(re.findall(rf"{re.escape(str(copies_folder()))}/([0-9a-f]{{{_DIGITS}}})/([^/\"?&\\]+)", text))
+    for digest, name in name_of_digest.items():
+        original = next((candidate for candidate in _candidates(tenant_root, name) if _hash(candidate) == digest), None)
         if original is not None:  # otherwise the model's loader says what is missing
             fetch(original)
 
@@ -116,11 +116,11 @@ def _download_whole(path: str, target: Path) -> None:
 def _candidates(tenant_root: str, name: str) -> Iterator[str]:
     root = tenant_root.rstrip("/")
     yield f"{root}/{UPLOADS}/{name}"
-    filesystem, within = resolve(f"{root}/{DATA}")
-    below = fs.FileSelector(within, recursive=True, allow_not_found=True)
-    for info in file_info(filesystem, below):
+    filesystem, path_in_store = resolve(f"{root}/{DATA}")
+    selector = fs.FileSelector(path_in_store, recursive=True, allow_not_found=True)
+    for info in file_info(filesystem, selector):
         if info.base_name == name:
-            yield f"{root}/{DATA}{info.path.removeprefix(within.rstrip('/'))}"
+            yield f"{root}/{DATA}{info.path.removeprefix(path_in_store.rstrip('/'))}"
 
 
 def _hold(folder: Path) -> None:

@@ -119,8 +119,8 @@ def libraries() -> list[str]:
 def caches(environment: Mapping[str, str]) -> list[str]:
     """Returns the folders of downloaded models."""
     home = environment.get("HOME", "")
-    named = [environment[name] for name in _CACHES if environment.get(name)]
-    return [*named, *([f"{home}/.cache"] if home else [])]
+    cache_folders = [environment[name] for name in _CACHES if environment.get(name)]
+    return [*cache_folders, *([f"{home}/.cache"] if home else [])]
 
 
 def named(environment: Mapping[str, str]) -> list[str]:
@@ -143,17 +143,17 @@ def confine(reads: Collection[str], writes: Collection[str]) -> bool:
     Returns whether the kernel did it. Missing paths are left out; links are resolved now.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    known = version()
-    every = (1 << _BITS.get(known, 15)) - 1
-    ruleset = _ruleset(libc, struct.pack("Q", every)) if known >= 1 else -1
+    abi = version()
+    all_rights = (1 << _BITS.get(abi, 15)) - 1
+    ruleset = _ruleset(libc, struct.pack("Q", all_rights)) if abi >= 1 else -1
     if ruleset < 0:
         return False
     try:
         for path, rights in [
             *((path, _READING) for path in _there(reads)),
-            *((path, every) for path in _there(writes)),
+            *((path, all_rights) for path in _there(writes)),
         ]:
-            _allow(libc, ruleset, path, rights & every)
+            _allow(libc, ruleset, path, rights & all_rights)
         _drop_inspection_rights(libc)
         return _restricted(libc, ruleset)
     finally:
@@ -199,9 +199,9 @@ def _drop_inspection_rights(libc: ctypes.CDLL) -> None:
     """Drops root's rights to inspect other processes, which bypass Landlock. Other users do not have them."""
     for capability in _INSPECTING:
         libc.prctl(_DROP_CAPABILITY, capability, 0, 0, 0)
-    header, held = struct.pack("Ii", _CAPABILITIES, 0), ctypes.create_string_buffer(24)
-    if libc.capget(header, held) == 0:
-        words = list(struct.unpack("6I", held.raw))
+    header, capabilities = struct.pack("Ii", _CAPABILITIES, 0), ctypes.create_string_buffer(24)
+    if libc.capget(header, capabilities) == 0:
+        words = list(struct.unpack("6I", capabilities.raw))
         for capability in _INSPECTING:
             half, bit = divmod(capability, 32)
             for kind in range(3):  # effective, permitted, inheritable

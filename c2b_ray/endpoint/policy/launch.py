@@ -30,13 +30,13 @@ def cut_off() -> bool:
             _write("/proc/self/setgroups", "deny")
             _write("/proc/self/uid_map", f"{uid} {uid} 1")
             _write("/proc/self/gid_map", f"{gid} {gid} 1")
-        alone = True
+        is_isolated = True
     else:
-        alone = libc.unshare(_NEWNET) == 0
-    if alone:
+        is_isolated = libc.unshare(_NEWNET) == 0
+    if is_isolated:
         with contextlib.suppress(OSError):  # Ray and others connect to their own host
             _raise_loopback()
-    return alone
+    return is_isolated
 
 
 def _write(path: str, text: str) -> None:
@@ -69,8 +69,8 @@ def main(argv: list[str]) -> None:
         give_up_privileges()
     for name, value in options["limits"].items():
         number = getattr(resource, f"RLIMIT_{name}")
-        most = resource.getrlimit(number)[1]
-        value = value if most == resource.RLIM_INFINITY else min(value, most)
+        hard_limit = resource.getrlimit(number)[1]
+        value = value if hard_limit == resource.RLIM_INFINITY else min(value, hard_limit)
         resource.setrlimit(number, (value, value))
     os.execvpe(program[0], program, os.environ)  # noqa: S606  (what it is for)
 

@@ -89,8 +89,10 @@ def verified(path: str, name: str, tenancy: Tenancy) -> str:
     """Checks a path that `located` returned again, before it is read: it must still lead to the tenant's files."""
     if path.startswith(STORE):
         root = tenancy.root.rstrip("/")
-        inside = path.startswith(tuple(f"{root}/{part}/" for part in (DATA, UPLOADS, RUNS))) and not tenancy.is_local
-        return path if inside and _is_plain(path) else _object(path, name, tenancy)
+        is_in_tenant = (
+            path.startswith(tuple(f"{root}/{part}/" for part in (DATA, UPLOADS, RUNS))) and not tenancy.is_local
+        )
+        return path if is_in_tenant and _is_plain(path) else _object(path, name, tenancy)
     for part in (DATA, UPLOADS, RUNS):
         if tenancy.is_local and is_inside(path, f"{tenancy.root.rstrip('/')}/{part}"):
             return path
@@ -153,5 +155,5 @@ def _is_plain(uri: str) -> bool:
     return bool(_OBJECT.fullmatch(uri)) and not any(step in ("", ".", "..") for step in steps)
 
 
-def _refuse(name: str, text: str, why: str) -> str:
-    raise ConfigError(name, f"{text[:200]!r}: {why}")
+def _refuse(name: str, text: str, problem: str) -> str:
+    raise ConfigError(name, f"{text[:200]!r}: {problem}")

@@ -173,8 +173,8 @@ def url_policy(policy: Policy) -> UrlPolicy:
 
 
 def _service(text: str, name: str, part: Part, field: str, policy: Policy) -> str:
-    url, mark, model = name.partition("#") if part is Part.SERVED else (text, "", "")
-    if mark and not _SERVED_NAME.fullmatch(model):
+    url, separator, model = name.partition("#") if part is Part.SERVED else (text, "", "")
+    if separator and not _SERVED_NAME.fullmatch(model):
         raise ConfigError(field, f"{model[:100]!a} is not the name of a served model")
     check_url(url, url_policy(policy))
     return text
@@ -199,10 +199,10 @@ def _name(name: str, grammar: Grammar, field: str, policy: Policy, locate: Locat
             field, f"{name[:100]!r} is not the name of a model: expected name, org/name or a path below data/"
         )
     # The library decides where a plain name (`resnet50.a1_in1k`, `ViT-B-32/laion2b`) is downloaded from.
-    named = match[1] if not grammar.hub or name.startswith("hf-hub:") else f"{grammar.hub}{match[1]}"
-    if not any(fnmatchcase(named, pattern) for pattern in policy.hub):
+    full_name = match[1] if not grammar.hub or name.startswith("hf-hub:") else f"{grammar.hub}{match[1]}"
+    if not any(fnmatchcase(full_name, pattern) for pattern in policy.hub):
         raise ConfigError(
-            field, f"{named!r} is not among the models that this endpoint accepts: {', '.join(policy.hub)}"
+            field, f"{full_name!r} is not among the models that this endpoint accepts: {', '.join(policy.hub)}"
         )
     return name
 
@@ -210,8 +210,8 @@ def _name(name: str, grammar: Grammar, field: str, policy: Policy, locate: Locat
 def _pairs(query: str, field: str) -> list[tuple[str, str]]:
     pairs = parse_qsl(query, keep_blank_values=True)
     names = [name for name, _ in pairs]
-    if again := next((name for name in names if names.count(name) > 1), None):
-        raise ConfigError(field, f"the option {again[:60]!r} is given twice")
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(field, f"the option {repeated[:60]!r} is given twice")
     return pairs
 
 
@@ -235,7 +235,7 @@ def _is_no_file(value: str, part: Part) -> bool:
     return part is Part.LINKS and value == NO_LINKS
 
 
-def _fitting(value: str, part: Part, what: str, field: str) -> str:
+def _fitting(value: str, part: Part, option: str, field: str) -> str:
     if not _PATTERNS[part].fullmatch(value):
-        raise ConfigError(field, f"{what}={value[:100]!a}: expected {part.value}")
+        raise ConfigError(field, f"{option}={value[:100]!a}: expected {part.value}")
     return value

@@ -114,12 +114,12 @@ class UploadReceiver:
         target = upload_path(self._root, digest, kind)
         if files.exists(_completion_marker(target, kind)):
             return StoredUpload(digest, kind, _bytes(target, self._size), target, False)
-        kept = f"{self._path}.unpacked" if kind == "images" else self._path
-        meta = _seen(self._path, kind, self._policy, kept)
-        size = _bytes(kept, self._size)
+        result_path = f"{self._path}.unpacked" if kind == "images" else self._path
+        meta = _seen(self._path, kind, self._policy, result_path)
+        size = _bytes(result_path, self._size)
         if size > self._most:
             raise TooLargeError(f"it unpacks to {size} bytes, more than the {self._most} that are accepted")
-        return StoredUpload(digest, kind, size, target, _kept(kept, target), meta)
+        return StoredUpload(digest, kind, size, target, _kept(result_path, target), meta)
 
     def abort(self) -> None:
         """Removes unfinished files. It has no effect after `finish` or a second time."""
@@ -182,10 +182,10 @@ def _completion_marker(path: str, kind: str) -> str:
     return f"{path}.whole" if kind == "images" and "://" in path else path
 
 
-def _seen(path: str, kind: Kind, policy: Policy, kept: str) -> dict[str, Any]:
-    """Returns facts about a file of this kind, for its row. An archive is unpacked to `kept`."""
+def _seen(path: str, kind: Kind, policy: Policy, unpacked_path: str) -> dict[str, Any]:
+    """Returns facts about a file of this kind, for its row. An archive is unpacked to `unpacked_path`."""
     if kind == "images":
-        return {"images": unpack(path, kept, policy)}
+        return {"images": unpack(path, unpacked_path, policy)}
     if kind == "image":
         picture = check_picture_file(path, policy)
         return {"format": picture.format, "width": picture.width, "height": picture.height}
@@ -228,11 +228,13 @@ def _check_text(path: str) -> None:
 def _kept(path: str, target: str) -> bool:
     """Moves a file or folder to its final path; returns whether nothing was there."""
     if "://" in target:
-        filesystem, within = resolve(target)
+        filesystem, path_in_store = resolve(target)
         with files.refusals(target):
             if os.path.isdir(path):
-                patiently(target, partial(filesystem.create_dir, within, recursive=True), reached=True)
-            patiently(target, partial(fs.copy_files, path, within, fs.LocalFileSystem(), filesystem), reached=True)
+                patiently(target, partial(filesystem.create_dir, path_in_store, recursive=True), reached=True)
+            patiently(
+                target, partial(fs.copy_files, path, path_in_store, fs.LocalFileSystem(), filesystem), reached=True
+            )
         if os.path.isdir(path):
             files.write_bytes(_completion_marker(target, "images"), b"")
         return True
@@ -251,10 +253,10 @@ def _kept(path: str, target: str) -> bool:
     return True
 
 
-def _bytes(path: str, whole: int) -> int:
-    """Returns the bytes of a stored upload: `whole` for a file, the sum over its files for a folder."""
+def _bytes(path: str, file_size: int) -> int:
+    """Returns the bytes of a stored upload: `file_size` for a file, the sum over its files for a folder."""
     if "://" in path or not os.path.isdir(path):
-        return whole
+        return file_size
     names = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
     return sum(os.lstat(name).st_size for name in names)
 
@@ -264,5 +266,5 @@ def _storage(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else (error.strerror or str(error))
-        raise StorageError(f"the upload cannot be stored: {what}; nothing of it was kept", location=path) from error
+        reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else (error.strerror or str(error))
+        raise StorageError(f"the upload cannot be stored: {reason}; nothing of it was kept", location=path) from error

@@ -62,9 +62,9 @@ def kind_of(head: bytes) -> Kind:
     # First of all, because the length of a safetensors header may look like any other magic number.
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 2**32:
         return "safetensors"
-    for at, magic, what in _KNOWN:
-        if head[at : at + len(magic)] == magic:
-            raise WeightsError(f"the file is {what}")
+    for offset, magic, description in _KNOWN:
+        if head[offset : offset + len(magic)] == magic:
+            raise WeightsError(f"the file is {description}")
     # A message of protobuf: its first field is the version of the format (field 1, a small number), nearly always.
     if head[:1] == b"\x08" and 1 <= int.from_bytes(head[1:2], "little") < 128:
         return "onnx"

@@ -51,18 +51,18 @@ class HypothesisFilters:
 
 def captions_page(visit: PageRequest) -> Response:
     results = _results(visit)
-    every = [{**row, "number": number} for number, row in enumerate(results.table("hypotheses").to_pylist())]
-    stages = {row["stage"] for row in every}
+    all_rows = [{**row, "number": number} for number, row in enumerate(results.table("hypotheses").to_pylist())]
+    stages = {row["stage"] for row in all_rows}
     sort = visit.query("sort") if visit.query("sort") in SORTS else "ratio"
     stage = visit.query("stage") if "stage" in visit.request.query_params else CONFIRMATION
-    look = HypothesisFilters(visit.query("classifier"), visit.query("label"), stage if stage in stages else "",
+    filters = HypothesisFilters(visit.query("classifier"), visit.query("label"), stage if stage in stages else "",
                 visit.query("verdict"), sort, visit.query("order") == "ascending")  # fmt: skip
-    rows = [row for row in every if all(getattr(look, name) in ("", row[name]) for name in _FILTERS)]
-    rows.sort(key=lambda row: (row[sort] is None, (row[sort] or 0.0) * (1 if look.ascending else -1)))
-    choices = {name: sorted({row[name] for row in every}) for name in ("classifier", "label")}
+    rows = [row for row in all_rows if all(getattr(filters, name) in ("", row[name]) for name in _FILTERS)]
+    rows.sort(key=lambda row: (row[sort] is None, (row[sort] or 0.0) * (1 if filters.ascending else -1)))
+    choices = {name: sorted({row[name] for row in all_rows}) for name in ("classifier", "label")}
     return shown(visit, "captions.html.j2", {
-        "job": results.job, "rows": rows[:MOST], "total": len(rows), "look": look,
-        "choices": {**choices, "stage": [one for one in (CONFIRMATION, DISCOVERY) if one in stages],
+        "job": results.job, "rows": rows[:MOST], "total": len(rows), "look": filters,
+        "choices": {**choices, "stage": [item for item in (CONFIRMATION, DISCOVERY) if item in stages],
                     "verdict": list(VERDICTS)},
     })  # fmt: skip
 
@@ -74,11 +74,11 @@ def caption_page(visit: PageRequest) -> Response:
     hypotheses = results.table("hypotheses")
     if number >= hypotheses.num_rows:
         raise not_found("caption")
-    one = hypotheses.slice(number, 1).to_pylist()[0]
+    hypothesis = hypotheses.slice(number, 1).to_pylist()[0]
     start = visit.number("start", 0, 100_000_000)
     failures = list(_failures(results, _run(results).read("hypotheses", list(_DRAWN)).slice(number, 1).to_pylist()[0]))
     return shown(visit, "caption.html.j2", {
-        "job": results.job, "one": one, "number": number, "failures": failures[start : start + PAGE],
+        "job": results.job, "one": hypothesis, "number": number, "failures": failures[start : start + PAGE],
         "total": len(failures), "start": start, "page": PAGE,
     })  # fmt: skip
 
@@ -87,27 +87,27 @@ def example(visit: PageRequest) -> Response:
     """Returns the encoded image of a failure."""
     results = _results(visit)
     number, position = (_whole(visit.part(name)) for name in ("round", "position"))
-    kept: Sequence[Mapping[str, Any]] = ()
+    examples: Sequence[Mapping[str, Any]] = ()
     if number < results.rows("rounds"):
-        kept = results.rows_at("rounds", [number], ["examples"])["examples"].to_pylist()[0]
-    data = kept[position]["image"] if position < len(kept) else None
+        examples = results.rows_at("rounds", [number], ["examples"])["examples"].to_pylist()[0]
+    data = examples[position]["image"] if position < len(examples) else None
     if data is None:
         raise not_found("image")
     headers = {"Cache-Control": "private, max-age=86400, immutable", "Content-Security-Policy": CLOSED}
     return Response(data, media_type=picture_type(data), headers=headers)
 
 
-def _failures(results: Results, drawn: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _failures(results: Results, hypothesis: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Yields the failures of a caption, classifier and generator. Samples are left out: they need not be failures."""
     light = _run(results).read("rounds", [*_DRAWN, "part", "stage", "first"])
-    here = pc.not_equal(light["part"], SAMPLE)
+    is_shown = pc.not_equal(light["part"], SAMPLE)
     for name in _DRAWN:
-        here = pc.and_(here, pc.equal(light[name], drawn[name]))
-    rounds = light.append_column("number", pa.array(range(light.num_rows), pa.int64())).filter(here).to_pylist()
+        is_shown = pc.and_(is_shown, pc.equal(light[name], hypothesis[name]))
+    rounds = light.append_column("number", pa.array(range(light.num_rows), pa.int64())).filter(is_shown).to_pylist()
     rounds.sort(key=lambda row: (row["stage"] != CONFIRMATION, row["first"]))
     examples = results.rows_at("rounds", [row["number"] for row in rounds], ["examples"])["examples"].to_pylist()
-    for row, kept in zip(rounds, examples, strict=True):
-        for position, failure in enumerate(kept):
+    for row, examples_of_round in zip(rounds, examples, strict=True):
+        for position, failure in enumerate(examples_of_round):
             if failure["image"] is not None:
                 yield {
                     "predicted": clean(failure["predicted"] or ""),

@@ -39,27 +39,27 @@ class Choice:
 
 
 def gallery_page(visit: PageRequest) -> Response:
-    made = read(visit.context, visit.caller, visit.part("job_id"))
-    if made.dataset is None:
+    results = read(visit.context, visit.caller, visit.part("job_id"))
+    if results.dataset is None:
         raise ProblemError(409, "no_dataset", "only a finished dataset has a gallery")
-    total, start = made.rows(ROWS), visit.number("start", 0, 1_000_000_000)
+    total, start = results.rows(ROWS), visit.number("start", 0, 1_000_000_000)
     choice = Choice(*(visit.query(name) for name in NAMES))
     choices: dict[str, list[tuple[str, int]]] = {}
     rows: range | list[int] = range(total)
     if total <= MOST_ROWS:
-        values = {name: _texts(made.table(ROWS, [name])[name].to_pylist()) for name in NAMES}
-        choices = {name: Counter(of).most_common(CHOICES) for name, of in values.items()}
-        kept = np.ones(total, bool)
-        for name, wanted in vars(choice).items():
-            if wanted:
-                kept &= np.array([text == wanted for text in values[name]], bool)
-        rows = np.flatnonzero(kept).tolist()
+        values = {name: _texts(results.table(ROWS, [name])[name].to_pylist()) for name in NAMES}
+        choices = {name: Counter(texts).most_common(CHOICES) for name, texts in values.items()}
+        is_chosen = np.ones(total, bool)
+        for name, chosen_text in vars(choice).items():
+            if chosen_text:
+                is_chosen &= np.array([text == chosen_text for text in values[name]], bool)
+        rows = np.flatnonzero(is_chosen).tolist()
     elif any(vars(choice).values()):
         detail = f"the images of a dataset of {total:,} rows cannot be filtered here; export it to filter them"
         raise ProblemError(422, "too_many_rows", detail)
-    images = made.rows_at(ROWS, rows[start : start + PAGE]).to_pylist()
+    images = results.rows_at(ROWS, rows[start : start + PAGE]).to_pylist()
     return shown(visit, "gallery.html.j2", {
-        "job": made.job, "images": images, "total": len(rows), "start": start, "page": PAGE, "choice": choice,
+        "job": results.job, "images": images, "total": len(rows), "start": start, "page": PAGE, "choice": choice,
         "choices": choices, "undecided": UNDECIDED,
     })  # fmt: skip
 

@@ -56,15 +56,15 @@ def sparkline(points: Sequence[HistoryPoint | None], title: str, audits: int) ->
         f'<line class="zero" x1="0" x2="{WIDTH:.0f}" y1="{_y(0):.1f}" y2="{_y(0):.1f}"></line>',
         *(f'<text class="scale" x="2" y="{y:.0f}">{name}</text>' for name, y in _SCALE),
     ]
-    known = [(_x(i, audits), point) for i, point in enumerate(points) if point is not None]
-    path = " ".join(f"{x:.1f},{_y(point.phi):.1f}" for x, point in known)
+    plotted = [(_x(i, audits), point) for i, point in enumerate(points) if point is not None]
+    path = " ".join(f"{x:.1f},{_y(point.phi):.1f}" for x, point in plotted)
     parts.append(f'<polyline class="path" points="{path}"></polyline>')
-    for x, point in known:
+    for x, point in plotted:
         if point.low is not None and point.high is not None:
             ends = f'y1="{_y(point.low):.1f}" y2="{_y(point.high):.1f}"'
             parts.append(f'<line class="interval" x1="{x:.1f}" x2="{x:.1f}" {ends}></line>')
-        mark = _MARKS.get(point.verdict, "undetermined")
-        parts.append(f'<circle class="{mark}" cx="{x:.1f}" cy="{_y(point.phi):.1f}" r="3.5"></circle>')
+        css_class = _MARKS.get(point.verdict, "undetermined")
+        parts.append(f'<circle class="{css_class}" cx="{x:.1f}" cy="{_y(point.phi):.1f}" r="3.5"></circle>')
     return "".join([*parts, "</svg>"])
 
 
@@ -117,9 +117,9 @@ def classifiers_page(visit: PageRequest) -> Response:
         for name in classifiers_of(job.resolved):
             by_name[name].append(job)
     rows = [
-        {"name": name, "shown": clean_setting(name), "audits": len(of), "latest": of[0],
-         "weights": len({_weights(visit, job, name) for job in of})}
-        for name, of in sorted(by_name.items())
+        {"name": name, "shown": clean_setting(name), "audits": len(jobs_of_name), "latest": jobs_of_name[0],
+         "weights": len({_weights(visit, job, name) for job in jobs_of_name})}
+        for name, jobs_of_name in sorted(by_name.items())
     ]  # fmt: skip
     return shown(visit, "classifiers.html.j2", {"rows": rows, "latest": LATEST})
 
@@ -130,23 +130,25 @@ def history_page(visit: PageRequest) -> Response:
     audits = audits[:AUDITS][::-1]
     if not audits:
         raise not_found("classifier")
-    wanted = visit.query("attribute"), visit.query("target_class")
-    every, missing = _series(visit, audits, name, weights)
+    selected = visit.query("attribute"), visit.query("target_class")
+    complete, missing = _series(visit, audits, name, weights)
     hashes = [weights or _weights(visit, job, name) for job in audits]
-    found = {one: {job.id for job in _audits(visit, one)} for one in hashes if one}
-    linked = [one is not None and job.id in found[one] for job, one in zip(audits, hashes, strict=True)]
-    series = [one for one in every if wanted[0] in ("", one.attribute) and wanted[1] in ("", one.target_class)]
+    jobs_of_hash = {digest: {job.id for job in _audits(visit, digest)} for digest in hashes if digest}
+    is_linked = [
+        digest is not None and job.id in jobs_of_hash[digest] for job, digest in zip(audits, hashes, strict=True)
+    ]
+    series = [s for s in complete if selected[0] in ("", s.attribute) and selected[1] in ("", s.target_class)]
     panels = [
-        {"series": one, "plot": trusted(sparkline(one.points, one.title, len(audits))), "says": described(one.points)}
-        for one in sorted(series, key=lambda one: -one.strength)[:PANELS]
+        {"series": s, "plot": trusted(sparkline(s.points, s.title, len(audits))), "says": described(s.points)}
+        for s in sorted(series, key=lambda s: -s.strength)[:PANELS]
     ]
     return shown(visit, "history.html.j2", {
         "name": name, "hash": weights, "audits": audits, "series": series, "panels": panels,
-        "weights": hashes, "linked": linked,
-        "more": max(0, len(series) - PANELS), "missing": missing, "attribute": wanted[0], "target_class": wanted[1],
+        "weights": hashes, "linked": is_linked,
+        "more": max(0, len(series) - PANELS), "missing": missing, "attribute": selected[0], "target_class": selected[1],
         "shown": f"Weights {weights[:8]}" if weights else clean_setting(name),
-        "names": sorted({clean_setting(one) for job in audits for one in _named(visit, job, name, weights)}),
-        "attributes": sorted({one.attribute for one in every}), "classes": sorted({one.target_class for one in every}),
+        "names": sorted({clean_setting(c) for job in audits for c in _named(visit, job, name, weights)}),
+        "attributes": sorted({s.attribute for s in complete}), "classes": sorted({s.target_class for s in complete}),
     })  # fmt: skip
 
 
@@ -155,7 +157,7 @@ def classifiers_of(config: Mapping[str, Any]) -> list[str]:
     value = config.get("classifier") or []
     if isinstance(value, str):
         return [value]
-    return [str(one) for one in value]  # the keys of a mapping
+    return [str(key) for key in value]  # the keys of a mapping
 
 
 def _weights(visit: PageRequest, job: Job, name: str) -> str | None:
@@ -179,7 +181,11 @@ def _named(visit: PageRequest, job: Job, name: str, weights: str) -> list[str]:
     if not weights:
         return [name]
     names = classifiers_of(job.resolved)
-    return names if weights == job.classifier_hash else [one for one in names if _weights(visit, job, one) == weights]
+    return (
+        names
+        if weights == job.classifier_hash
+        else [candidate for candidate in names if _weights(visit, job, candidate) == weights]
+    )
 
 
 def _audits(visit: PageRequest, weights: str | None = None) -> list[Job]:
@@ -200,25 +206,28 @@ def _series(visit: PageRequest, audits: Iterable[Job], name: str, weights: str) 
         except (C2BError, ProblemError):  # deleted by retention, or damaged: show the history of the others
             missing += 1
             continue
-        several = len({row["classifier"] for row in rows}) > 1
+        has_several = len({row["classifier"] for row in rows}) > 1
         for row in rows:
             if row["phi"] is not None and row["phi"] == row["phi"]:
-                one_of_several = clean_setting(row["classifier"]) if several else ""
+                one_of_several = clean_setting(row["classifier"]) if has_several else ""
                 key = one_of_several, row["target_class"], row["attribute"], row["bias_class"]
                 points[key][number] = HistoryPoint(
                     row["phi"], row["phi_low"], row["phi_high"], row["verdict"], row["n"]
                 )
     length = number + 1
-    return [Series(*key, tuple(of.get(i) for i in range(length))) for key, of in sorted(points.items())], missing
+    return [
+        Series(*key, tuple(points_of_series.get(i) for i in range(length)))
+        for key, points_of_series in sorted(points.items())
+    ], missing
 
 
-def _scores(visit: PageRequest, job: Job, wanted: list[str]) -> list[dict[str, Any]]:
-    made = read(visit.context, visit.caller, job.id)
+def _scores(visit: PageRequest, job: Job, names_wanted: list[str]) -> list[dict[str, Any]]:
+    results = read(visit.context, visit.caller, job.id)
     columns = ["classifier", "target_class", "attribute", "bias_class", "phi", "phi_low", "phi_high", "verdict", "n"]
-    if made.run is None or not made.run.has("scores"):
+    if results.run is None or not results.run.has("scores"):
         return []
-    rows: list[dict[str, Any]] = made.run.read("scores", columns).to_pylist()
+    rows: list[dict[str, Any]] = results.run.read("scores", columns).to_pylist()
     names = {row["classifier"] for row in rows}
     # The table may contain the spec without the parts that must not leave the machine.
-    known = {name if name in names else clean_setting(name) for name in wanted}
-    return [row for row in rows if row["classifier"] in known]
+    stored_names = {name if name in names else clean_setting(name) for name in names_wanted}
+    return [row for row in rows if row["classifier"] in stored_names]

@@ -31,16 +31,16 @@ _CLASSIFIERS = 2
 
 
 def home(visit: PageRequest) -> Response:
-    look = _look(visit)
-    about = ("pages", visit.tenant_id, *vars(look).values())
-    position = visit.context.signer.open(visit.query("cursor") or None, *about)
-    rows = listing(visit.context.db, visit.tenant_id, look, None if position is None else tuple(position), PAGE)
+    filters = _look(visit)
+    context_parts = ("pages", visit.tenant_id, *vars(filters).values())
+    position = visit.context.signer.open(visit.query("cursor") or None, *context_parts)
+    rows = listing(visit.context.db, visit.tenant_id, filters, None if position is None else tuple(position), PAGE)
     with ThreadPoolExecutor(THREADS) as pool:  # a store answers slowly, and many at once
         results = list(pool.map(lambda job: _result(visit, job), rows.items))
     return shown(visit, "home.html.j2", {
         "jobs": list(zip(rows.items, map(_classifiers, rows.items), results, strict=True)),
-        "look": look, "kinds": list(kinds()), "sorts": _sorts(look),
-        "next": _next(visit, rows, look, about), "begins": position is None,
+        "look": filters, "kinds": list(kinds()), "sorts": _sorts(filters),
+        "next": _next(visit, rows, filters, context_parts), "begins": position is None,
         "compared": compared_kinds(),
         "comparable": sum(job.state == "finished" and job.kind in compared_kinds() for job in rows.items) > 1,
     })  # fmt: skip
@@ -61,45 +61,45 @@ def _classifiers(job: Job) -> str:
     """Returns the names of what a job is about; of many, the first ones and the number of the others."""
     kind = kinds().get(job.kind)  # None for an audit of a package that is not installed any more
     names = [] if kind is None else [clean_setting(name) for name in names_in(job.resolved, kind.models)]
-    more = len(names) - _CLASSIFIERS
-    return ", ".join(names[:_CLASSIFIERS]) + (f" and {more} more" if more > 0 else "")
+    unlisted = len(names) - _CLASSIFIERS
+    return ", ".join(names[:_CLASSIFIERS]) + (f" and {unlisted} more" if unlisted > 0 else "")
 
 
 def _look(visit: PageRequest) -> JobFilters:
-    look = JobFilters(
+    filters = JobFilters(
         visit.query("state"), visit.query("kind"), visit.query("name"),
         visit.query("sort") or "created", visit.query("order") != "ascending",
     )  # fmt: skip
     allowed = {"state": ("", *STATES), "kind": ("", *kinds()), "order": tuple(ORDERS)}
     for name, values in allowed.items():
-        if getattr(look, name) not in values:
+        if getattr(filters, name) not in values:
             detail = f"expected one of {', '.join(filter(None, values))}"
             raise ProblemError(422, "invalid", f"{name}: {detail}", [FieldError(name, detail)])
-    return look
+    return filters
 
 
-def _sorts(look: JobFilters) -> list[dict[str, str]]:
+def _sorts(filters: JobFilters) -> list[dict[str, str]]:
     """Returns the columns' headings: the link of each, and how the list is sorted by it now."""
     sorts = []
     for name in ("name", "kind", "state", "images", "created", "ended"):
-        current = name == look.order
-        falling = not look.descending if current else name in ("created", "ended", "images")
-        arrow = ("descending" if look.descending else "ascending") if current else "none"
-        sorts.append({"name": name, "link": _link(look, name, falling), "sorted": arrow})
+        current = name == filters.order
+        falling = not filters.descending if current else name in ("created", "ended", "images")
+        arrow = ("descending" if filters.descending else "ascending") if current else "none"
+        sorts.append({"name": name, "link": _link(filters, name, falling), "sorted": arrow})
     return sorts
 
 
-def _link(look: JobFilters, order: str, descending: bool, cursor: str = "") -> str:
-    values = {"state": look.state, "kind": look.kind, "name": look.name, "sort": order,
+def _link(filters: JobFilters, order: str, descending: bool, cursor: str = "") -> str:
+    values = {"state": filters.state, "kind": filters.kind, "name": filters.name, "sort": order,
               "order": "descending" if descending else "ascending", "cursor": cursor}  # fmt: skip
     return f"?{urlencode({name: value for name, value in values.items() if value})}"
 
 
-def _next(visit: PageRequest, rows: Listing, look: JobFilters, about: tuple[object, ...]) -> str | None:
+def _next(visit: PageRequest, rows: Listing, filters: JobFilters, context_parts: tuple[object, ...]) -> str | None:
     if rows.next is None:
         return None
-    cursor = visit.context.signer.seal(list(rows.next), *about)
-    return _link(look, look.order, look.descending, cursor)
+    cursor = visit.context.signer.seal(list(rows.next), *context_parts)
+    return _link(filters, filters.order, filters.descending, cursor)
 
 
 # The page of two finished audits side by side: what changed from the first to the second, on the images of both.
@@ -120,24 +120,24 @@ class Side:
 
 def compare_page(visit: PageRequest) -> Response:
     """Shows the comparison of two audits, or a form to choose them."""
-    chosen = _chosen(visit)
+    selected = _chosen(visit)
     finished = jobs.page(visit.context.db, visit.tenant_id, Filters(state="finished"), limit=_CHOICES).items
     sides = [side for job in finished if job.kind in compared_kinds() for side in _sides(job)]
     values = {
         "sides": sides, "a": _first(sides, visit.query("a")), "b": _first(sides, visit.query("b")), "unclear": "",
         "summaries": [], "page_link": "",
     }  # fmt: skip
-    if len(chosen) == 2:
-        a, b = (_first(sides, side, visit.query(name)) for side, name in zip(chosen, _NAMES, strict=True))
+    if len(selected) == 2:
+        a, b = (_first(sides, side, visit.query(name)) for side, name in zip(selected, _NAMES, strict=True))
         values |= {"a": a, "b": b}
         try:
-            comparison = _comparison(visit, chosen)
+            comparison = _comparison(visit, selected)
         except ConfigError:
-            if not any(one.value.startswith(f"{side}{_MARK}") for one in sides for side in chosen):
+            if not any(option.value.startswith(f"{side}{_MARK}") for option in sides for side in selected):
                 raise
             values["unclear"] = "An audit has several classifiers: choose one on each side."
         else:
-            link = dict(zip(("a", "b"), chosen, strict=True)) | {
+            link = dict(zip(("a", "b"), selected, strict=True)) | {
                 name: visit.query(name) for name in _NAMES if visit.query(name)
             }
             values |= {"summaries": comparison.summaries(), "page_link": f"/ui/compare/report?{urlencode(link)}"}
@@ -156,50 +156,50 @@ _NAMES = ("classifier_a", "classifier_b")
 def _sides(job: Job) -> list[Side]:
     """Returns what can be chosen of a finished audit."""
     label = f"{job.name or job.id} ({job.kind})"
-    known = kinds()[job.kind].compared_names(job.resolved)
-    if len(known) < 2:
+    compared = kinds()[job.kind].compared_names(job.resolved)
+    if len(compared) < 2:
         return [Side(job.id, label)]
-    names = names_of(known)
-    return [Side(f"{job.id}{_MARK}{number}", f"{label}: {names[name]}") for number, name in enumerate(known)]
+    names = names_of(compared)
+    return [Side(f"{job.id}{_MARK}{number}", f"{label}: {names[name]}") for number, name in enumerate(compared)]
 
 
 def _first(sides: Sequence[Side], value: str, name: str = "") -> str:
-    """Returns the choice of this value, or of the audit with this id that of the classifier `name`, or else its first;
-    empty if there is none."""
-    of_audit = [one for one in sides if value in (one.value, one.value.partition(_MARK)[0])]
-    named = [one for one in of_audit if name and one.label.endswith(f": {name}")]
-    return next((one.value for one in (*named, *of_audit)), "")
+    """Returns the value of the choice `value`. Where `value` is the id of an audit: of its classifier `name`, else of
+    its first one. Empty if there is none."""
+    of_audit = [option for option in sides if value in (option.value, option.value.partition(_MARK)[0])]
+    of_classifier = [option for option in of_audit if name and option.label.endswith(f": {name}")]
+    return next((option.value for option in (*of_classifier, *of_audit)), "")
 
 
 def _chosen(visit: PageRequest) -> list[str]:
     """Returns the two sides, from a=…&b=… or from two ticked boxes of the list, the older first."""
     ticked = visit.request.query_params.getlist("job")
-    named = [visit.query(name) for name in ("a", "b") if visit.query(name)]
+    in_query = [visit.query(name) for name in ("a", "b") if visit.query(name)]
     if not ticked:
-        return named if len(named) == 2 else []
+        return in_query if len(in_query) == 2 else []
     if len(ticked) != 2:
         detail = f"tick two audits to compare, not {len(ticked)}"
         raise ProblemError(422, "invalid", detail, [FieldError("job", detail)])
-    known = [(jobs.get(visit.context.db, visit.tenant_id, job_id), job_id) for job_id in ticked]
-    return [job_id for _, job_id in sorted(known, key=lambda pair: pair[0].created if pair[0] else 0.0)]
+    dated = [(jobs.get(visit.context.db, visit.tenant_id, job_id), job_id) for job_id in ticked]
+    return [job_id for _, job_id in sorted(dated, key=lambda pair: pair[0].created if pair[0] else 0.0)]
 
 
-def _comparison(visit: PageRequest, chosen: list[str]) -> Comparison:
-    if len(chosen) != 2:
+def _comparison(visit: PageRequest, selected: list[str]) -> Comparison:
+    if len(selected) != 2:
         raise ProblemError(422, "invalid", "name two audits: a and b", [FieldError("a", "expected an audit's id")])
-    run_a, run_b = (run_of(visit.context, visit.caller, side.partition(_MARK)[0]) for side in chosen)
-    names = [visit.query(field) or _name(visit, side) for field, side in zip(_NAMES, chosen, strict=True)]
+    run_a, run_b = (run_of(visit.context, visit.caller, side.partition(_MARK)[0]) for side in selected)
+    names = [visit.query(field) or _name(visit, side) for field, side in zip(_NAMES, selected, strict=True)]
     comparison: Comparison = audit_of(run_a).comparison(run_a, run_b, *names)
     return comparison
 
 
 def _name(visit: PageRequest, side: str) -> str | None:
-    """Returns the name, as pages show it, of a side's classifier; None for a whole audit. Raises 404 for none such."""
-    job_id, mark, number = side.partition(_MARK)
-    if not mark:
+    """Returns the name of a side's classifier, as pages show it; None for a whole audit. Raises 404 if it has none."""
+    job_id, separator, number = side.partition(_MARK)
+    if not separator:
         return None
     job = jobs.get(visit.context.db, visit.tenant_id, job_id)
-    known = [] if job is None else kinds()[job.kind].compared_names(job.resolved)
-    if not (number.isascii() and number.isdigit() and len(number) < 5 and int(number) < len(known)):
+    compared = [] if job is None else kinds()[job.kind].compared_names(job.resolved)
+    if not (number.isascii() and number.isdigit() and len(number) < 5 and int(number) < len(compared)):
         raise not_found("classifier")
-    return names_of(known)[known[int(number)]]
+    return names_of(compared)[compared[int(number)]]

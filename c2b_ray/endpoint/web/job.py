@@ -56,8 +56,8 @@ def job_events(visit: PageRequest) -> Response:
     """Returns the API's stream of events. The browser says which event it saw last."""
     job = of_tenant(visit.context, visit.caller, visit.part("job_id"))
     last = visit.request.headers.get("last-event-id", "")
-    seen = int(last) if last.isascii() and last.isdigit() and len(last) <= 18 else 0
-    return follow(visit.context, job, seen, visit.caller.key)
+    last_seen = int(last) if last.isascii() and last.isdigit() and len(last) <= 18 else 0
+    return follow(visit.context, job, last_seen, visit.caller.key)
 
 
 def cancel(visit: PageRequest) -> Response:
@@ -134,7 +134,7 @@ def _answer(results: Results | None) -> Any:
 
 def _log(visit: PageRequest, job: Job) -> list[dict[str, Any]]:
     shown_events = [
-        _event_row(one) for one in webhooks.after(visit.context.db, job.id, limit=2000) if one.kind != "progress"
+        _event_row(event) for event in webhooks.after(visit.context.db, job.id, limit=2000) if event.kind != "progress"
     ]
     return shown_events[-_EVENTS:]
 

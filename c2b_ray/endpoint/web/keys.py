@@ -25,13 +25,13 @@ def keys_page(visit: PageRequest) -> Response:
 
 
 def create(visit: PageRequest) -> Response:
-    of = visit.sent("tenant") or visit.tenant_id
-    if visit.administered not in (None, of) or tenants.get(visit.context.db, of) is None:
+    tenant_id = visit.sent("tenant") or visit.tenant_id
+    if visit.administered not in (None, tenant_id) or tenants.get(visit.context.db, tenant_id) is None:
         raise not_found("tenant")
     scopes = {scope for scope in SCOPES if visit.sent(f"scope_{scope}")}
     days = _number(visit, "days", None)
     seconds = None if days is None else days * DAY
-    new = keys.create(visit.context.db, of, visit.sent("name"), scopes, seconds, visit.caller.actor)
+    new = keys.create(visit.context.db, tenant_id, visit.sent("name"), scopes, seconds, visit.caller.actor)
     return _shown(visit, new, 201)
 
 
@@ -100,33 +100,33 @@ def usage_page(visit: PageRequest) -> Response:
     first, last = _day(visit, "first") or usage.day_of(now - DAYS * usage.DAY), _day(visit, "last") or usage.day_of(now)
     key = visit.caller.key
     if admin:
-        spent = usage.spend(db, visit.administered, first, last)
-        names = {one.id: one.name for one in keys.listed(db, visit.administered)}
+        rows = usage.spend(db, visit.administered, first, last)
+        names = {key_row.id: key_row.name for key_row in keys.listed(db, visit.administered)}
     else:
-        spent, names = usage.spend(db, key.tenant_id, first, last, key.id), {key.id: key.name}
+        rows, names = usage.spend(db, key.tenant_id, first, last, key.id), {key.id: key.name}
     return shown(visit, "usage.html.j2", {
         "standing": quotas.limits_and_use(db, visit.tenant_id, visit.context.config.quotas), "admin": admin,
-        "rows": _by_key_and_model(spent, names), "first": first, "last": last,
+        "rows": _by_key_and_model(rows, names), "first": first, "last": last,
     })  # fmt: skip
 
 
 def log_page(visit: PageRequest) -> Response:
-    about = ("audit-log", visit.tenant_id, visit.administered)
-    before = visit.context.signer.open(visit.query("cursor") or None, *about)
-    entries = audit_log.page(visit.context.db, tenant_id=visit.administered, before=before, limit=PAGE)
-    following = visit.context.signer.seal(entries[-1].seq, *about) if len(entries) == PAGE else None
+    context_parts = ("audit-log", visit.tenant_id, visit.administered)
+    position = visit.context.signer.open(visit.query("cursor") or None, *context_parts)
+    entries = audit_log.page(visit.context.db, tenant_id=visit.administered, before=position, limit=PAGE)
+    following = visit.context.signer.seal(entries[-1].seq, *context_parts) if len(entries) == PAGE else None
     return shown(visit, "log.html.j2", {"entries": entries, "next": following})
 
 
-def _by_key_and_model(spent: list[Spend], names: dict[str, str]) -> list[dict[str, Any]]:
+def _by_key_and_model(rows: list[Spend], names: dict[str, str]) -> list[dict[str, Any]]:
     sums: dict[tuple[str, str], dict[str, Any]] = {}
-    for one in spent:
-        row = sums.setdefault((one.key_id, one.model), {
-            "key_id": one.key_id, "key": names.get(one.key_id, ""), "model": one.model, "images": 0, "seconds": 0.0,
+    for use in rows:
+        row = sums.setdefault((use.key_id, use.model), {
+            "key_id": use.key_id, "key": names.get(use.key_id, ""), "model": use.model, "images": 0, "seconds": 0.0,
             "days": 0,
         })  # fmt: skip
-        row["images"] += one.images
-        row["seconds"] += one.model_seconds
+        row["images"] += use.images
+        row["seconds"] += use.model_seconds
         row["days"] += 1
     return sorted(sums.values(), key=lambda row: -row["seconds"])
 

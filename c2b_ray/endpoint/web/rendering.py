@@ -89,9 +89,9 @@ def epoch(seconds: float | None) -> Markup | str:
     """Formats a time for people and for programs. The pages' script uses the same format."""
     if seconds is None:
         return UNKNOWN
-    at = datetime.fromtimestamp(seconds, UTC)
+    time = datetime.fromtimestamp(seconds, UTC)
     return Markup('<time datetime="{}">{} {}</time>').format(
-        at.isoformat(timespec="seconds"), at.day, f"{at:%b %Y, %H:%M} UTC"
+        time.isoformat(timespec="seconds"), time.day, f"{time:%b %Y, %H:%M} UTC"
     )
 
 

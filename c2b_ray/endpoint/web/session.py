@@ -61,9 +61,9 @@ def token(signer: Signer, session: Session) -> str:
     return signer.seal(session.nonce, TOKEN)
 
 
-def check_token(signer: Signer, session: Session, sent: object) -> None:
+def check_token(signer: Signer, session: Session, submitted: object) -> None:
     """Raises 403 if a form was not made for this session."""
-    if not isinstance(sent, str) or not hmac.compare_digest(sent.encode(), token(signer, session).encode()):
+    if not isinstance(submitted, str) or not hmac.compare_digest(submitted.encode(), token(signer, session).encode()):
         detail = (
             "this form does not belong to your session, or the session has ended; open the page again and repeat it"
         )

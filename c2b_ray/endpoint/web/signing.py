@@ -26,17 +26,17 @@ def form(visit: PageRequest) -> Response:
 
 def sign_in(visit: PageRequest) -> Response:
     """Starts a new session and ends the old one, so that knowing the old one is of no use."""
-    after = _after(visit.sent("next"))
+    next_page = _after(visit.sent("next"))
     key = verified(visit.request, visit.context, visit.sent("key"))
     if key is None:
         wrong = "This key is unknown, expired or revoked. Check that you pasted all of it: c2b_… with 45 characters."
-        return shown(visit, "signin.html.j2", {"next": after, "wrong": wrong}, 401)
+        return shown(visit, "signin.html.j2", {"next": next_page, "wrong": wrong}, 401)
     if not key.allows("read"):
         raise ProblemError(
             403, "missing_scope", "this key lacks the scope read, which these pages need; use another key"
         )
     _end(visit)
-    response = goto(after)
+    response = goto(next_page)
     sessions.keep(response, visit.context, sessions.begin(key.id))
     return response
 

@@ -49,16 +49,16 @@ def slices_page(visit: PageRequest) -> Response:
     run = _run(visit)
     scores = run.scores.to_pylist()
     sort = visit.query("sort") if visit.query("sort") in _SORTS else "phi"
-    look = SliceFilters(visit.query("classifier"), visit.query("target_class"), visit.query("attribute"),
+    filters = SliceFilters(visit.query("classifier"), visit.query("target_class"), visit.query("attribute"),
                 visit.query("verdict"), sort, visit.query("order") == "descending")  # fmt: skip
-    wanted = {name: getattr(look, name) for name in ("classifier", "target_class", "attribute", "verdict")}
-    rows = [row for row in scores if all(row[name] == value for name, value in wanted.items() if value)]
-    known = [row for row in rows if row[sort] is not None and row[sort] == row[sort]]
-    known.sort(key=lambda row: row[sort], reverse=look.descending)
-    rows = known + [row for row in rows if row[sort] is None or row[sort] != row[sort]]
+    filter_values = {name: getattr(filters, name) for name in ("classifier", "target_class", "attribute", "verdict")}
+    rows = [row for row in scores if all(row[name] == value for name, value in filter_values.items() if value)]
+    sortable = [row for row in rows if row[sort] is not None and row[sort] == row[sort]]
+    sortable.sort(key=lambda row: row[sort], reverse=filters.descending)
+    rows = sortable + [row for row in rows if row[sort] is None or row[sort] != row[sort]]
     choices = {name: sorted({row[name] for row in scores}) for name in ("classifier", "target_class", "attribute")}
     return shown(visit, "slices.html.j2", {
-        "job_id": visit.part("job_id"), "rows": [{**row, "link": _link(row)} for row in rows[:1000]], "look": look,
+        "job_id": visit.part("job_id"), "rows": [{**row, "link": _link(row)} for row in rows[:1000]], "look": filters,
         "total": len(rows), "choices": {**choices, "verdict": list(VERDICTS)}, "tau": run.config.tau,
     })  # fmt: skip
 
@@ -66,12 +66,14 @@ def slices_page(visit: PageRequest) -> Response:
 def slice_page(visit: PageRequest) -> Response:
     """Shows the images of a slice with the classifier's answers, wrong ones first or only one kind."""
     run = _run(visit)
-    wanted = {name: visit.query(name) for name in _NAMES}
-    cell = next((row for row in run.scores.to_pylist() if all(row[name] == wanted[name] for name in _NAMES)), None)
+    values_of_cell = {name: visit.query(name) for name in _NAMES}
+    cell = next(
+        (row for row in run.scores.to_pylist() if all(row[name] == values_of_cell[name] for name in _NAMES)), None
+    )
     if cell is None:
         raise not_found("slice")
     answers = visit.query("answers") if visit.query("answers") in ("wrong", "right") else "all"
-    images = [one for one in _images(run, cell) if answers == "all" or one["right"] == (answers == "right")]
+    images = [image for image in _images(run, cell) if answers == "all" or image["right"] == (answers == "right")]
     start = visit.number("start", 0, 100_000_000)
     link = _link(cell)
     return shown(visit, "slice.html.j2", {
@@ -100,25 +102,27 @@ def _images(run: C2BRun, cell: Mapping[str, Any]) -> list[dict[str, Any]]:
     )
     texts = dict(zip(captions["caption_id"].to_pylist(), captions["text"].to_pylist(), strict=True))
     draws = run.read("draws")
-    drawn = draws.filter(pc.is_in(draws["caption_id"], pa.array(list(texts), pa.string())))
+    drawn_images = draws.filter(pc.is_in(draws["caption_id"], pa.array(list(texts), pa.string())))
     columns = ["image_id", "label", "label_probability", "predicted_class", "answered", "undecided", "error"]
     predictions = run.predictions_of(columns)
-    here = pc.and_(
+    is_answer = pc.and_(
         pc.equal(predictions["classifier"], cell["classifier"]),
-        pc.is_in(predictions["image_id"], drawn["image_id"].combine_chunks()),
+        pc.is_in(predictions["image_id"], drawn_images["image_id"].combine_chunks()),
     )
-    rows_by_image = {one["image_id"]: one for one in _rows_of_images(drawn, predictions.filter(here), cell, texts)}
-    return sorted(rows_by_image.values(), key=lambda one: (one["right"], one["rank"]))
+    rows_by_image = {
+        row["image_id"]: row for row in _rows_of_images(drawn_images, predictions.filter(is_answer), cell, texts)
+    }
+    return sorted(rows_by_image.values(), key=lambda row: (row["right"], row["rank"]))
 
 
 def _rows_of_images(
-    drawn: pa.Table, predictions: pa.Table, cell: Mapping[str, Any], texts: Mapping[str, str]
+    drawn_images: pa.Table, predictions: pa.Table, cell: Mapping[str, Any], texts: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    answered = predictions.filter(pc.is_null(predictions["error"]))
-    taken = answers_of(answered, cell["classifier"]).of(cell["target_class"])
+    valid = predictions.filter(pc.is_null(predictions["error"]))
+    answer_of_image = answers_of(valid, cell["classifier"]).of(cell["target_class"])
     rows = {row["image_id"]: row for row in predictions.to_pylist()}
-    for draw in drawn.sort_by([("rank", "descending")]).to_pylist():
+    for draw in drawn_images.sort_by([("rank", "descending")]).to_pylist():
         row = rows.get(draw["image_id"])
         if row is not None:
-            right = taken.get(draw["image_id"]) == cell["target_class"]
+            right = answer_of_image.get(draw["image_id"]) == cell["target_class"]
             yield {**row, "right": right, "rank": draw["rank"], "caption": texts[draw["caption_id"]]}

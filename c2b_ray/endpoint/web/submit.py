@@ -39,12 +39,12 @@ def config_of(kind: str, sent: Mapping[str, str], yaml_text: str) -> dict[str, A
             _put(config, field.name.split("."), _value(field, text))
     if not yaml_text.strip():
         return config
-    more = Document(yaml_text.encode(errors="replace"), YAML[0]).parsed()
-    if more is None:
+    document = Document(yaml_text.encode(errors="replace"), YAML[0]).parsed()
+    if document is None:
         return config
-    if not isinstance(more, dict):
+    if not isinstance(document, dict):
         raise _wrong("yaml", "expected fields, one a line, such as seed: 7")
-    return _merged(config, more)
+    return _merged(config, document)
 
 
 def _value(field: FormField, text: str) -> Any:
@@ -58,13 +58,13 @@ def _value(field: FormField, text: str) -> Any:
         return text
     pairs = [line.partition(":") for line in text.splitlines() if line.strip()]
     if any(not colon or not name.strip() or not values.strip() for name, colon, values in pairs):
-        like = "weather: clear, snow" if field.type == "mapping" else "small: world:clip-09"
-        raise _wrong(field.name, f"expected lines such as {like}")
+        example = "weather: clear, snow" if field.type == "mapping" else "small: world:clip-09"
+        raise _wrong(field.name, f"expected lines such as {example}")
     names = [name.strip() for name, _, _ in pairs]
-    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
-    if twice is not None:
-        raise _wrong(field.name, f"{twice!r} occurs twice")
-    return {name.strip(): _words(rest) if field.type == "mapping" else rest.strip() for name, _, rest in pairs}
+    repeated = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if repeated is not None:
+        raise _wrong(field.name, f"{repeated!r} occurs twice")
+    return {name.strip(): _words(content) if field.type == "mapping" else content.strip() for name, _, content in pairs}
 
 
 def _words(text: str) -> list[str]:
@@ -77,17 +77,17 @@ def _put(config: dict[str, Any], steps: list[str], value: Any) -> None:
     config[steps[-1]] = value
 
 
-def _merged(config: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+def _merged(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Merges two configs. Mappings in both are merged field by field."""
     merged = dict(config)
-    for name, value in more.items():
-        both = isinstance(value, dict) and isinstance(merged.get(name), dict) and name != "attributes"
-        merged[name] = _merged(merged[name], value) if both else value
+    for name, value in changes.items():
+        are_mappings = isinstance(value, dict) and isinstance(merged.get(name), dict) and name != "attributes"
+        merged[name] = _merged(merged[name], value) if are_mappings else value
     return merged
 
 
-def _wrong(name: str, why: str) -> ProblemError:
-    return ProblemError(422, "invalid_config", f"{name}: {why}", [FieldError(name, why)])
+def _wrong(name: str, problem: str) -> ProblemError:
+    return ProblemError(422, "invalid_config", f"{name}: {problem}", [FieldError(name, problem)])
 
 
 _LATEST = 50
@@ -114,8 +114,8 @@ def send(visit: PageRequest) -> Response:
         resolved = _resolved(visit, kind, values)
         name = _name(values["name"])
         content = canonical({"kind": kind, "name": name, "config": resolved.config})
-        once = f"page-{hashlib.sha256(values['once'].encode() + content).hexdigest()}"
-        answer = submit_job(visit.context, visit.caller, resolved, name, (once, content))
+        idempotency_key = f"page-{hashlib.sha256(values['once'].encode() + content).hexdigest()}"
+        answer = submit_job(visit.context, visit.caller, resolved, name, (idempotency_key, content))
     except Exception as error:
         problem = problem_of(error)
         if problem is None or problem.status not in (400, 422, 429):
@@ -143,11 +143,11 @@ def check(visit: PageRequest) -> Response:
 
 def _shown(visit: PageRequest, kind: str, values: Mapping[str, str], problem: ProblemError | None) -> Response:
     errors = {} if problem is None else _by_field(problem)
-    known = {field.name for field in _form_of(kind)} | {"name", "yaml"}
+    field_names = {field.name for field in _form_of(kind)} | {"name", "yaml"}
     return shown(visit, "submit.html.j2", {
-        "kind": kind, "kinds": {name: one.question for name, one in kinds().items() if name != QUESTION},
+        "kind": kind, "kinds": {name: audit.question for name, audit in kinds().items() if name != QUESTION},
         "fields": _form_of(kind), "values": values,
-        "suggestions": _suggestions(visit, _form_of(kind)), "errors": errors, "known": known,
+        "suggestions": _suggestions(visit, _form_of(kind)), "errors": errors, "known": field_names,
         "problem": None if problem is None else body_of(problem, "")["detail"],
     }, 200 if problem is None else problem.status)  # fmt: skip
 
@@ -163,8 +163,8 @@ def _kind(name: str) -> str:
 
 
 def _sent(visit: PageRequest, kind: str) -> dict[str, str]:
-    wanted = [*(field.name for field in _form_of(kind)), "name", "yaml", "once"]
-    return {name: visit.sent(name) for name in wanted}
+    field_names = [*(field.name for field in _form_of(kind)), "name", "yaml", "once"]
+    return {name: visit.sent(name) for name in field_names}
 
 
 def _resolved(visit: PageRequest, kind: str, values: Mapping[str, str]) -> ResolvedConfig:
@@ -181,28 +181,28 @@ def _name(text: str) -> str | None:
 def _by_field(problem: ProblemError) -> dict[str, str]:
     """Returns the errors by the form's field names: images.generator for config.images.generator."""
     field_errors = body_of(problem, "")["errors"] or [{"field": "yaml", "message": body_of(problem, "")["detail"]}]
-    return {one["field"].removeprefix("config.") or "yaml": one["message"] for one in field_errors}
+    return {error["field"].removeprefix("config.") or "yaml": error["message"] for error in field_errors}
 
 
 def _runs(visit: PageRequest, kind: str) -> list[str]:
-    found = jobs.page(visit.context.db, visit.tenant_id, Filters(state="finished", kind=kind), limit=_LATEST)
-    return [f"run:{job.id}" for job in found.items]
+    page = jobs.page(visit.context.db, visit.tenant_id, Filters(state="finished", kind=kind), limit=_LATEST)
+    return [f"run:{job.id}" for job in page.items]
 
 
 def _suggestions(visit: PageRequest, form: Sequence[FormField]) -> dict[str, list[Any]]:
     """Returns the suggestions for the form's texts: models of this release, and the tenant's uploads and runs."""
     db, tenant_id = visit.context.db, visit.tenant_id
-    stored = [upload_body(one) for one in uploads.page(db, tenant_id, None, _LATEST)[0]]
+    stored = [upload_body(upload) for upload in uploads.page(db, tenant_id, None, _LATEST)[0]]
     return {
         "classifiers": [f"world:{name}" for name in ("clip", *names("classifier"))]
-        + [one["spec"] for one in stored if one["kind"] == "onnx"],
+        + [upload["spec"] for upload in stored if upload["kind"] == "onnx"],
         **{suggested: [f"world:{name}" for name in names(role)] for suggested, role in _OF_ROLE.items()},
-        "tables": [one["spec"] for one in stored if one["kind"] in ("table", "images")],
-        "captioned": [one["spec"] for one in stored if one["kind"] == "table"],
+        "tables": [upload["spec"] for upload in stored if upload["kind"] in ("table", "images")],
+        "captioned": [upload["spec"] for upload in stored if upload["kind"] == "table"],
         **{
-            f"{_RUNS_OF}{of}": _runs(visit, of)
-            for of in kinds()
-            if any(one.options == f"{_RUNS_OF}{of}" for one in form)
+            f"{_RUNS_OF}{kind}": _runs(visit, kind)
+            for kind in kinds()
+            if any(field.options == f"{_RUNS_OF}{kind}" for field in form)
         },
     }
 

@@ -35,9 +35,9 @@ class Choice:
 
     def link(self, **changes: Any) -> str:
         values = {**vars(self), **changes}
-        named = {"column": values["column"], "text": values["text"], "sort": values["sort"],
+        parameters = {"column": values["column"], "text": values["text"], "sort": values["sort"],
                  "order": "descending" if values["descending"] else "", "page": values["page"] or ""}  # fmt: skip
-        return f"?{urlencode({name: value for name, value in named.items() if value != ''})}"
+        return f"?{urlencode({name: value for name, value in parameters.items() if value != ''})}"
 
 
 def table_page(visit: PageRequest) -> Response:
@@ -94,7 +94,9 @@ def _rows(results: Results, name: str, choice: Choice) -> tuple[pa.Table, int]:
     if total > MOST_ROWS:
         detail = f"a table of {total:,} rows cannot be sorted or filtered here; export it to do so"
         raise ProblemError(422, "too_many_rows", detail)
-    table = results.table(name, sorted({one for one in (choice.column if filtered else "", choice.sort) if one}))
+    table = results.table(
+        name, sorted({column for column in (choice.column if filtered else "", choice.sort) if column})
+    )
     rows = np.arange(table.num_rows)
     if filtered:
         texts = pa.array(
@@ -103,13 +105,13 @@ def _rows(results: Results, name: str, choice: Choice) -> tuple[pa.Table, int]:
         rows = np.flatnonzero(pc.match_substring(texts, choice.text, ignore_case=True).to_numpy(zero_copy_only=False))
     if choice.sort:
         rows = rows[_order(table[choice.sort].take(rows), choice.descending)]
-    wanted = rows[choice.page * PAGE : (choice.page + 1) * PAGE].tolist()
-    return results.rows_at(name, wanted), len(rows)
+    page_rows = rows[choice.page * PAGE : (choice.page + 1) * PAGE].tolist()
+    return results.rows_at(name, page_rows), len(rows)
 
 
 def _order(column: pa.ChunkedArray, descending: bool) -> pa.Array:
     """Returns the order of a column's rows. Missing values come last; nested values are sorted as text."""
     if pa.types.is_nested(column.type):
         column = pa.chunked_array([pa.array([str(value) for value in column.to_pylist()], pa.string())])
-    way = "descending" if descending else "ascending"
-    return pc.sort_indices(pa.table({"value": column}), sort_keys=[("value", way)])
+    direction = "descending" if descending else "ascending"
+    return pc.sort_indices(pa.table({"value": column}), sort_keys=[("value", direction)])

@@ -16,12 +16,14 @@ PAGE = 50
 
 
 def uploads_page(visit: PageRequest) -> Response:
-    about = ("uploads", visit.tenant_id)
-    position = visit.context.signer.open(visit.query("cursor") or None, *about)
-    items, more = uploads.page(visit.context.db, visit.tenant_id, None if position is None else tuple(position), PAGE)
+    context_parts = ("uploads", visit.tenant_id)
+    position = visit.context.signer.open(visit.query("cursor") or None, *context_parts)
+    items, next_position = uploads.page(
+        visit.context.db, visit.tenant_id, None if position is None else tuple(position), PAGE
+    )
     return shown(visit, "uploads.html.j2", {
-        "uploads": [upload_body(one) for one in items], "kinds": KINDS,
-        "next": None if more is None else visit.context.signer.seal(list(more), *about),
+        "uploads": [upload_body(upload) for upload in items], "kinds": KINDS,
+        "next": None if next_position is None else visit.context.signer.seal(list(next_position), *context_parts),
         "may_submit": "submit" in visit.caller.key.scopes, "largest": visit.context.config.policy.upload_bytes,
     })  # fmt: skip
 
@@ -31,8 +33,8 @@ def add(visit: PageRequest) -> Response:
     file, kind = visit.uploaded("file"), visit.sent("kind")
     if file is None:
         raise ProblemError(422, "invalid", "choose a file", [FieldError("file", "no file was chosen")])
-    known = next((one for one in KINDS if one == kind), None)
-    if known is None:
+    upload_kind = next((candidate for candidate in KINDS if candidate == kind), None)
+    if upload_kind is None:
         raise ProblemError(422, "invalid", f"expected one of {', '.join(KINDS)}", [FieldError("kind", "is unknown")])
     context, caller = visit.context, visit.caller
     uploads.check_room(context.db, caller.tenant_id, file.size or 1, context.config.quotas)
@@ -44,7 +46,7 @@ def add(visit: PageRequest) -> Response:
     ):
         while part := file.file.read(CHUNK):
             receiver.write(part)
-        kept(context, caller, (receiver, known, None, name))
+        kept(context, caller, (receiver, upload_kind, None, name))
     return goto("/ui/uploads")
 
 

@@ -48,9 +48,9 @@ class RunnerConnection:
         self._in: BinaryIO = os.fdopen(os.dup(0), "rb", buffering=0)
         self._out: BinaryIO = os.fdopen(os.dup(1), "wb", buffering=0)
         self._reader = os.fdopen(self._in.fileno(), "rb", closefd=False)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
+        null_device = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null_device, 0)
+        os.close(null_device)
         os.dup2(2, 1)
         self._lock = threading.Lock()
 
@@ -80,14 +80,14 @@ def main() -> NoReturn:
     start = to_child(first)
     assert isinstance(start, Start)
     _confine(start)
-    leash = WorkLimit(start.until, wire.send)
-    while leash.lapsed:  # on a busy machine the start took longer than the lease; the runner renewed it, or ends it
-        _obey(wire.receive(), leash)
-    leash.start()
-    threading.Thread(target=_listen, args=(wire, leash), daemon=True, name="runner").start()
-    ended = _done(start, wire, leash)
+    limit = WorkLimit(start.until, wire.send)
+    while limit.lapsed:  # on a busy machine the start took longer than the lease; the runner renewed it, or ends it
+        _obey(wire.receive(), limit)
+    limit.start()
+    threading.Thread(target=_listen, args=(wire, limit), daemon=True, name="runner").start()
+    message = _done(start, wire, limit)
     _remove_copies()
-    wire.send(ended)
+    wire.send(message)
     with suppress(OSError):
         sys.stderr.flush()
     os._exit(0)  # a normal exit would wait for threads of libraries and of unfinished batches
@@ -112,8 +112,8 @@ def _confine(start: Start) -> None:
     from c2b_ray.endpoint.policy.at_start import policy_of_environment
 
     _keep_copies_of_tenant(start.out)
-    shared = "RAY_ADDRESS" in os.environ
-    if not shared:
+    on_cluster = "RAY_ADDRESS" in os.environ
+    if not on_cluster:
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(
             32
         )  # Ray's default token, in the home folder, is shared by all jobs
@@ -129,7 +129,7 @@ def _confine(start: Start) -> None:
         *caches,
         *besides,
         *([start.placement] if start.placement else []),
-        *([os.path.expanduser("~/.ray")] if shared else []),  # the cluster's token, unless a variable holds it
+        *([os.path.expanduser("~/.ray")] if on_cluster else []),  # the cluster's token, unless a variable holds it
     ]
     tenant = [] if is_remote(start.out) else [_tenant_folder(start.out)]
     writes = [*tenant, *_temporary(start.out), *isolation.DEVICES, *(caches if fetches else [])]
@@ -166,25 +166,25 @@ def _keep_copies_of_tenant(out: str) -> None:
             fetched.use_of_tenant(_tenant_folder(out).rpartition("/")[2])
 
 
-def _listen(wire: RunnerConnection, leash: WorkLimit) -> None:
+def _listen(wire: RunnerConnection, limit: WorkLimit) -> None:
     while True:
-        _obey(wire.receive(), leash)
+        _obey(wire.receive(), limit)
 
 
-def _obey(data: bytes, leash: WorkLimit) -> None:
+def _obey(data: bytes, limit: WorkLimit) -> None:
     """Handles a message of the runner. Empty data mean that the runner is gone, and end the process."""
     if not data:
         end_fenced()
     message = to_child(data)
     if isinstance(message, StopOrder):
-        leash.order("cancelled" if message.what == "cancel" else "yielded")
+        limit.order("cancelled" if message.what == "cancel" else "yielded")
     elif isinstance(message, Permission):
-        leash.answer(message.number, message.granted)
+        limit.answer(message.number, message.granted)
     elif not isinstance(message, Start):
-        leash.hold(message.until)
+        limit.hold(message.until)
 
 
-def _done(start: Start, wire: RunnerConnection, leash: WorkLimit) -> WorkEnded:
+def _done(start: Start, wire: RunnerConnection, limit: WorkLimit) -> WorkEnded:
     """Does the job, or what is left of it, and returns how it ended."""
     from c2b_ray.endpoint.kinds import kind_named
     from c2b_ray.endpoint.policy.archives import follow_storage
@@ -192,33 +192,33 @@ def _done(start: Start, wire: RunnerConnection, leash: WorkLimit) -> WorkEnded:
     from c2b_ray.endpoint.work.progress import ProgressReporter, problem
     from c2b_ray.storage import files
 
-    telling = ProgressReporter(wire.send, leash.check)
+    reporter = ProgressReporter(wire.send, limit.check)
     tenant_folder = _tenant_folder(start.out)
     if start.via == "serve":
         _use_answers_of_tenant(tenant_folder)
     try:
-        with files.guarded(leash.ask):
+        with files.guarded(limit.ask):
             config = prepared(start.kind, start.config, tenant_folder)
             follow_storage(start.out, tenant_folder)
-            kind_named(start.kind).work(config, start.out, start.via, telling, start.placement)
-        every, each = _classifier_hashes(start.out)
+            kind_named(start.kind).work(config, start.out, start.via, reporter, start.placement)
+        joint_hash, hashes = _classifier_hashes(start.out)
         return WorkEnded(
             how="finished",
-            images=telling.images,
-            present=telling.present,
-            classifier_hash=every,
-            each_classifier=each,
+            images=reporter.images,
+            present=reporter.present,
+            classifier_hash=joint_hash,
+            each_classifier=hashes,
         )
     except WorkStopped as stopped:
-        return WorkEnded(how=stopped.how, images=telling.images, present=telling.present)
+        return WorkEnded(how=stopped.how, images=reporter.images, present=reporter.present)
     except BaseException as error:
         # The stop may be hidden: closing a stage can raise another error in its place.
         if (stop := _stop_behind(error)) is not None:
-            return WorkEnded(how=stop.how, images=telling.images, present=telling.present)
+            return WorkEnded(how=stop.how, images=reporter.images, present=reporter.present)
         with suppress(OSError):  # the log's disk may be full, too, and the runner has to know why
             traceback.print_exc()
         return WorkEnded(
-            how="failed", images=telling.images, present=telling.present, problem=problem(error, tenant_folder)
+            how="failed", images=reporter.images, present=reporter.present, problem=problem(error, tenant_folder)
         )
 
 
@@ -248,12 +248,12 @@ def _classifier_hashes(out: str) -> tuple[str | None, tuple[str, ...]]:
         models = load_run(out).manifest.get("models", {})
     except C2BError:
         return None, ()  # a dataset, or an answer
-    named = [about for name, about in models.items() if name.startswith("classifier")]
-    each = [one for about in named for one in (about if isinstance(about, list) else [about])]
-    revisions = sorted(str(one["revision"]) for one in each if one.get("revision"))
+    entries = [value for name, value in models.items() if name.startswith("classifier")]
+    classifiers = [entry for value in entries for entry in (value if isinstance(value, list) else [value])]
+    revisions = sorted(str(entry["revision"]) for entry in classifiers if entry.get("revision"))
     if not revisions:
         return None, ()
-    of_each = [content_id(one) for one in revisions] if len(revisions) > 1 else []
+    of_each = [content_id(entry) for entry in revisions] if len(revisions) > 1 else []
     return content_id(*revisions), tuple(of_each)
 
 

@@ -45,17 +45,17 @@ class Dispatcher:
 
     def run(self, stop: threading.Event) -> None:
         """Runs until `stop` is set; waits while the database is down."""
-        down = False
+        is_down = False
         while not stop.wait(EVERY_S):
             try:
                 self.step()
-                if down:
+                if is_down:
                     _log.warning("the database is back")
-                down = False
+                is_down = False
             except DatabaseDownError as error:
-                if not down:
+                if not is_down:
                     _log.warning("%s; the dispatcher waits", error)
-                down = True
+                is_down = True
         with suppress(DatabaseDownError):
             if self._lease is not None:
                 locks.give_back(self._db, self._lease)
@@ -105,22 +105,24 @@ class Dispatcher:
         """Charges tenants for the model seconds since the last call, computed from daily sums."""
         now = quotas.seconds_by_tenant(self._db)
         if self._used is not None:
-            before = self._used
-            self._share.charge({tenant: used - before.get(tenant, 0.0) for tenant, used in now.items()}, weights)
+            previous = self._used
+            self._share.charge(
+                {tenant: seconds - previous.get(tenant, 0.0) for tenant, seconds in now.items()}, weights
+            )
         self._used = now
 
     def _running(self) -> list[Running]:
         """Returns the jobs that hold a slot, and those that were granted one."""
         now = time.monotonic()
-        held = {(job.id, job.fence): job for job in jobs.running(self._db)}
-        self._seen = {key: self._seen.get(key, now) for key in held}
+        job_of_slot = {(job.id, job.fence): job for job in jobs.running(self._db)}
+        self._seen = {key: self._seen.get(key, now) for key in job_of_slot}
         granted = [
             Running(job.id, job.tenant_id, job.created, job.slices, images=job.images)
             for job in queue.granted(self._db)
         ]
         return granted + [
             Running(job.id, job.tenant_id, job.created, job.slices, now - self._seen[key], _ending(job), job.images)
-            for key, job in held.items()
+            for key, job in job_of_slot.items()
         ]
 
 

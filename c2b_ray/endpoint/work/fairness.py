@@ -92,42 +92,42 @@ class FairShare:
         self._forget(waiting, running)
         self._note_answers(running)
         self._arrive({job.tenant_id for job in waiting} | {job.tenant_id for job in running})
-        left = sorted(waiting, key=self._turn_of)
+        candidates = sorted(waiting, key=self._turn_of)
         expected = dict(self.served)
         for job in running:
             expected[job.tenant_id] += self._slice(job.tenant_id, weights)
         grants: list[str] = []
-        for _ in range(min(slots - len(running), len(left))):
-            chosen = min(left, key=lambda job: (expected[job.tenant_id], self._turn_of(job)))
-            left.remove(chosen)
-            grants.append(chosen.job_id)
-            expected[chosen.tenant_id] += self._slice(chosen.tenant_id, weights)
-        coming = sum(job.ending for job in running)
-        yields = self._yields(left, running) if left and not grants and not coming else ()
+        for _ in range(min(slots - len(running), len(candidates))):
+            next_job = min(candidates, key=lambda job: (expected[job.tenant_id], self._turn_of(job)))
+            candidates.remove(next_job)
+            grants.append(next_job.job_id)
+            expected[next_job.tenant_id] += self._slice(next_job.tenant_id, weights)
+        ending = sum(job.ending for job in running)
+        yields = self._yields(candidates, running) if candidates and not grants and not ending else ()
         return Decision(tuple(grants), yields)
 
-    def _yields(self, left: Sequence[WaitingJob], running: Sequence[Running]) -> tuple[str, ...]:
+    def _yields(self, candidates: Sequence[WaitingJob], running: Sequence[Running]) -> tuple[str, ...]:
         """Returns the job of the most-served tenant that should yield: a less-served tenant waits, and its slice was
         long enough."""
-        for waits in sorted(left, key=lambda job: (self.served[job.tenant_id], self._turn_of(job))):
+        for waits in sorted(candidates, key=lambda job: (self.served[job.tenant_id], self._turn_of(job))):
             new = waits.slices == 0 and all(job.tenant_id != waits.tenant_id for job in running)
             long_enough = [job for job in running if job.seconds >= self._least(job, new)]
-            able = [job for job in long_enough if self._before(waits, job)]
-            if able:
-                chosen = max(able, key=lambda job: (self.served[job.tenant_id], job.seconds))
-                if chosen.seconds < self.slice_seconds:
-                    self._short[chosen.job_id] = self._short.get(chosen.job_id, 0) + 1
-                elif self._began[chosen.job_id, chosen.slices] is not None:
-                    most = MOST_LOADING * self.slice_seconds
-                    self._loading = min(most, max(self._loading, 2 * chosen.seconds))
-                return (chosen.job_id,)
+            yielding = [job for job in long_enough if self._before(waits, job)]
+            if yielding:
+                served_most = max(yielding, key=lambda job: (self.served[job.tenant_id], job.seconds))
+                if served_most.seconds < self.slice_seconds:
+                    self._short[served_most.job_id] = self._short.get(served_most.job_id, 0) + 1
+                elif self._began[served_most.job_id, served_most.slices] is not None:
+                    longest = MOST_LOADING * self.slice_seconds
+                    self._loading = min(longest, max(self._loading, 2 * served_most.seconds))
+                return (served_most.job_id,)
         return ()
 
     def _before(self, waits: WaitingJob, runs: Running) -> bool:
         if waits.tenant_id != runs.tenant_id:
             return self.served[waits.tenant_id] < self.served[runs.tenant_id]
-        after = WaitingJob(runs.job_id, runs.tenant_id, runs.created, runs.slices + 1)
-        return self._turn_of(waits) < self._turn_of(after)
+        next_slice = WaitingJob(runs.job_id, runs.tenant_id, runs.created, runs.slices + 1)
+        return self._turn_of(waits) < self._turn_of(next_slice)
 
     def _least(self, runs: Running, new: bool) -> float:
         """Returns how long the slice of `runs` must last before it may end: short for the first job of a tenant without
@@ -141,20 +141,20 @@ class FairShare:
         On a busy machine, or from remote storage, loading may take longer than a slice; jobs that yielded sooner would
         only load. `_began` holds the count of images at the start of each slice, and None once the slice has answered.
         """
-        before, self._began = self._began, {}
+        previous, self._began = self._began, {}
         for job in running:
             key = job.job_id, job.slices
-            began = before.get(key, job.images)
-            if began is not None and job.images > began:
-                self._loading, began = max(job.seconds, FORGETS * self._loading), None
-            self._began[key] = began
+            images_at_start = previous.get(key, job.images)
+            if images_at_start is not None and job.images > images_at_start:
+                self._loading, images_at_start = max(job.seconds, FORGETS * self._loading), None
+            self._began[key] = images_at_start
         self._loading = min(self._loading, MOST_LOADING * self.slice_seconds)
 
     def _forget(self, waiting: Sequence[WaitingJob], running: Sequence[Running]) -> None:
         """Lets a job that had a whole slice have short ones again."""
-        whole = {job.job_id for job in running if job.seconds >= self.slice_seconds}
-        there = {job.job_id for job in waiting} | {job.job_id for job in running}
-        self._short = {job: count for job, count in self._short.items() if job in there - whole}
+        had_slice = {job.job_id for job in running if job.seconds >= self.slice_seconds}
+        present = {job.job_id for job in waiting} | {job.job_id for job in running}
+        self._short = {job: count for job, count in self._short.items() if job in present - had_slice}
 
     def _turn_of(self, job: WaitingJob) -> tuple[float, str]:
         return job.created + job.slices * self.slice_seconds, job.job_id
@@ -167,8 +167,8 @@ class FairShare:
         later."""
         now_active = frozenset(active)
         stayed = [self.served[tenant] for tenant in self._active & now_active]
-        known = stayed or [self.served[tenant] for tenant in self._active if tenant in self.served]
-        floor = min(known, default=0.0)
+        served = stayed or [self.served[tenant] for tenant in self._active if tenant in self.served]
+        floor = min(served, default=0.0)
         for tenant in now_active - self._active:
             self.served[tenant] = max(self.served.get(tenant, 0.0), floor)
         if now_active:
@@ -249,17 +249,17 @@ class SliceUse:
 
     def measure(self, run_path: str) -> None:
         """Measures the run's directory."""
-        before = self.held
+        previous = self.held
         with suppress(OSError):  # the process itself will report the error
             self.held = measured(run_path)
-        if before is not None and self.held is not None and self.held.rows > before.rows:
+        if previous is not None and self.held is not None and self.held.rows > previous.rows:
             self.advanced = self._changed = True
 
     @property
     def worth_writing(self) -> bool:
         """Whether there is news for watchers, or enough new use to book."""
-        used = self.seconds - self._booked_seconds >= LEAST_BOOKED_SECONDS or self.images > self._booked_images
-        return self._changed or used
+        has_new_use = self.seconds - self._booked_seconds >= LEAST_BOOKED_SECONDS or self.images > self._booked_images
+        return self._changed or has_new_use
 
     @property
     def complete(self) -> bool:
@@ -273,7 +273,7 @@ class SliceUse:
         images = self.images - self._booked_images
         seconds = max(0.0, self.seconds - self._booked_seconds)
         message = self._latest
-        held = None if self.held is None else self.held.total
+        size = None if self.held is None else self.held.total
         return Progress(
             stage=message.step,
             done=message.done,
@@ -282,7 +282,7 @@ class SliceUse:
             seconds_left=_seconds_left(message),
             images=self._images(images),
             model_seconds=self._seconds(seconds),
-            bytes=held,
+            bytes=size,
             advanced=self.advanced,
             images_stage=self._images_stage,
         )
@@ -296,8 +296,8 @@ class SliceUse:
         self._booked_images, self._booked_seconds = images, seconds
 
     def _images(self, count: int) -> dict[str, int]:
-        each, more = divmod(count, len(self.models))
-        parts = {model: each + (number < more) for number, model in enumerate(self.models)}
+        share, remainder = divmod(count, len(self.models))
+        parts = {model: share + (number < remainder) for number, model in enumerate(self.models)}
         return {model: part for model, part in parts.items() if part}
 
     def _seconds(self, seconds: float) -> dict[str, float]:

@@ -84,7 +84,7 @@ class JobRun:
             self._account.measure(self._start.out)
             self._process.send(self._start)
             self._hold()
-            ended = self._supervise()
+            message = self._supervise()
             self._process.reap(PATIENCE_S)
         except FencedError as error:
             _log.warning("%s; its process is killed", error)
@@ -92,31 +92,31 @@ class JobRun:
             return
         except ProtocolError as error:
             _log.error("%s: %s; its process is killed", self._job.id, error)
-            ended = None
+            message = None
         finally:
             counters.busy(self._job.id, "", {})
         status = self._process.kill()
         self._measure()
         self._account.measure(self._start.out)
-        if ended is not None:
-            self._account.end(ended)
+        if message is not None:
+            self._account.end(message)
         if self._job.kind == "question":
             book_asked_run(self._db, self._job, self._start.config["run"])
-        settling.settle(self._account, self._last(ended, status), self._reason)
+        settling.settle(self._account, self._last(message, status), self._reason)
 
     def _supervise(self) -> WorkEnded | None:
         """Answers the process until it reports its end, and returns that report; None if the process died."""
         while True:
             try:
-                said = self._process.hear(max(0.0, self._ticked + TICK_S - now()))
+                message = self._process.hear(max(0.0, self._ticked + TICK_S - now()))
             except EOFError:
                 return None
-            if isinstance(said, WorkEnded):
-                return said
-            if isinstance(said, MayCommit):
-                self._process.send(Permission(number=said.number, granted=self._may_commit()))
-            elif isinstance(said, StepReport):
-                self._hear(said)
+            if isinstance(message, WorkEnded):
+                return message
+            if isinstance(message, MayCommit):
+                self._process.send(Permission(number=message.number, granted=self._may_commit()))
+            elif isinstance(message, StepReport):
+                self._hear(message)
             if now() >= self._ticked + TICK_S:
                 self._tick()
 
@@ -198,23 +198,23 @@ class JobRun:
         elif orders.yield_:
             self._want("yield")
 
-    def _want(self, what: str) -> None:
-        if self._wanted in (what, "cancel"):
+    def _want(self, order: str) -> None:
+        if self._wanted in (order, "cancel"):
             return
         if self._wanted is None:
             self._wanted_since = now()
-        self._wanted = what
-        self._process.send(StopOrder(what="cancel" if what == "cancel" else "yield"))
+        self._wanted = order
+        self._process.send(StopOrder(what="cancel" if order == "cancel" else "yield"))
 
     def _measure(self) -> None:
-        used = now() - self._began if self._by_clock else self._process.cpu_seconds() - self._at_first
-        self._account.seconds = max(self._account.seconds, used)
+        seconds = now() - self._began if self._by_clock else self._process.cpu_seconds() - self._at_first
+        self._account.seconds = max(self._account.seconds, seconds)
 
-    def _last(self, ended: WorkEnded | None, status: int) -> WorkEnded:
+    def _last(self, message: WorkEnded | None, status: int) -> WorkEnded:
         """Returns the end to report. A process that was killed because it did not end on request counts as ended as
         requested."""
-        if ended is not None and ended.how != "fenced":
-            return ended
+        if message is not None and message.how != "fenced":
+            return message
         if self._wanted is not None and self._ticked - self._wanted_since > PATIENCE_S:
             return WorkEnded(how="cancelled" if self._wanted == "cancel" else "yielded")
         _log.warning("%s: its process died with status %d", self._job.id, status)
@@ -222,8 +222,8 @@ class JobRun:
 
 
 def without_a_word(status: int) -> WorkEnded:
-    """How a process ended that did not say it. One that stopped as its lease passed, for want of a database or of time
-    on a busy machine, did nothing wrong: its slice ended, and no death of the job is counted."""
+    """Returns how a process ended that sent no report. One that stopped because its lease passed, with the database
+    down or the machine too busy, did nothing wrong: its slice ended, and no death of the job is counted."""
     return WorkEnded(how="yielded") if status == FENCED_STATUS else WorkEnded(how="failed", problem=died(status))
 
 

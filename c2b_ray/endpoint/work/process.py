@@ -80,11 +80,11 @@ def of_job(
         passes |= {name for name in environment if name in ENVIRONMENT}
     if cluster is not None:
         passes |= set(CLUSTER)
-    chosen = {name: environment[name] for name in sorted(passes) if name in environment}
+    variables = {name: environment[name] for name in sorted(passes) if name in environment}
     if cluster is not None:
         # Somebody deployed the apps there: a job uses them, and neither starts nor ends any.
-        chosen |= {"RAY_ADDRESS": cluster, "C2B_SERVE_APPS": "declared"}
-    return chosen
+        variables |= {"RAY_ADDRESS": cluster, "C2B_SERVE_APPS": "declared"}
+    return variables
 
 
 # Lets a job start with the run of the same job that was cancelled before, or failed by a temporary problem.
@@ -100,20 +100,20 @@ def inherit(db: Database, claim: Claim, run_path: str) -> Claim:
     FencedError if the job is no longer held.
     """
     job = claim.job
-    taken = job.run_path
-    if taken is None and job.slices == 0 and job.attempt == 0:
-        before = resubmitted.predecessor(db, job)
-        if before is None:
+    earlier_path = job.run_path
+    if earlier_path is None and job.slices == 0 and job.attempt == 0:
+        predecessor = resubmitted.predecessor(db, job)
+        if predecessor is None:
             return claim
         if is_remote(run_path):
-            note = {"message": f"starts from the beginning, not where {before[0]} ended", "reason": STAYS}
+            note = {"message": f"starts from the beginning, not where {predecessor[0]} ended", "reason": STAYS}
             jobs.report(db, job.id, claim.fence, resubmitted.NOTE, note)
             return claim
-        job = resubmitted.take_over(db, job, before) or job
-        taken = job.run_path
-    if taken is not None and not is_remote(run_path):
+        job = resubmitted.take_over(db, job, predecessor) or job
+        earlier_path = job.run_path
+    if earlier_path is not None and not is_remote(run_path):
         # Beside this run, in the present storage: the ledger may name an earlier one, which another endpoint may use.
-        earlier = Path(run_path).with_name(Path(taken).name)
+        earlier = Path(run_path).with_name(Path(earlier_path).name)
         if earlier.is_dir() and not os.path.exists(run_path):
             earlier.rename(run_path)
     return replace(claim, job=job)
@@ -162,14 +162,14 @@ class JobProcess:
         Raises EOFError if the process is gone, ProtocolError if it sent something else.
         """
         try:
-            said = self._said.get(timeout=seconds)
+            message = self._said.get(timeout=seconds)
         except queue.Empty:
             return None
-        if isinstance(said, ProtocolError):
-            raise said
-        if said is None:
+        if isinstance(message, ProtocolError):
+            raise message
+        if message is None:
             raise EOFError
-        return said
+        return message
 
     def kill(self) -> int:
         """Kills the process and all that it started. Returns its exit status: the negative signal number if a signal
@@ -295,10 +295,10 @@ class WorkLimit:
 
     def ask(self, location: str) -> None:
         """Returns if the runner grants the commit; otherwise ends this process."""
-        number, answered = next(self._numbers), threading.Event()
-        self._waiting[number] = answered
+        number, event = next(self._numbers), threading.Event()
+        self._waiting[number] = event
         self._send(MayCommit(number=number))
-        while not answered.wait(max(0.0, self._until - now())):
+        while not event.wait(max(0.0, self._until - now())):
             if now() >= self._until:
                 end_fenced()
         del self._waiting[number]
@@ -313,8 +313,8 @@ class WorkLimit:
             self._waiting[number].set()
 
     def _watch(self) -> None:
-        while (left := self._until - now()) > 0:
-            time.sleep(min(left, 1.0))
+        while (remaining := self._until - now()) > 0:
+            time.sleep(min(remaining, 1.0))
         end_fenced()
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
@@ -403,8 +403,8 @@ class ProcessStarter:
         if remote:
             environment[fetched.FOLDER] = str(fetched.copies_path())
         command = isolated_command((*COMMAND, *options), environment, network or remote, policy)
-        held = NEEDS_STORE if knows_ports() else NEEDS_NETWORK
-        note = held if not network and remote else command.note
+        reason = NEEDS_STORE if knows_ports() else NEEDS_NETWORK
+        note = reason if not network and remote else command.note
         return JobProcess(command.argv, command.environment, folder, self.log), note
 
     def start(self, job: Job, until: float) -> Start:
@@ -412,8 +412,8 @@ class ProcessStarter:
 
         Uploaded weights are loaded in that process, never in an app that other tenants' jobs use.
         """
-        strange = self.loads_uploaded_weights(job)
-        via = "here" if strange else "serve" if self.config.serve else self.config.via
+        loads_uploads = self.loads_uploaded_weights(job)
+        via = "here" if loads_uploads else "serve" if self.config.serve else self.config.via
         if via == "serve" and not kind_named(job.kind).served:
             via = "here"
         return Start(
@@ -422,7 +422,7 @@ class ProcessStarter:
             out=self.run_path(job),
             via=via,
             placement=self.config.placement,
-            strange=strange,
+            strange=loads_uploads,
             until=until,
         )
 

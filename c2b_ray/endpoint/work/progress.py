@@ -84,11 +84,11 @@ class ProgressReporter:
     def _count(self, event: Event) -> None:
         if event.kind == "begin":
             self._before[event.step] = 0  # a step that runs again counts from 0
-        if event.progress is not None and (each := _images_per_row(event)):
-            answered = max(self._before.get(event.step, 0), round(each * event.progress.answered))
-            self._images += answered - self._before.get(event.step, 0)
-            self._before[event.step] = answered
-            self._hold(event.step, round(each * event.progress.done))
+        if event.progress is not None and (images_per_row := _images_per_row(event)):
+            images = max(self._before.get(event.step, 0), round(images_per_row * event.progress.answered))
+            self._images += images - self._before.get(event.step, 0)
+            self._before[event.step] = images
+            self._hold(event.step, round(images_per_row * event.progress.done))
         self._images += event.counts.get(IMAGES, 0)
         self._hold(event.step, event.counts.get(IMAGES_HELD, 0))
 
@@ -142,8 +142,8 @@ def problem(error: BaseException, hidden: str) -> Problem:
         detail=shown(detail),
         field=(error.fields("request")[0] or None) if isinstance(error, ConfigError) else None,
         location=None if location is None else shown(location),
-        again=(busy := isinstance(error, BusyRunError)) or not isinstance(error, InputError),
-        busy=busy,
+        again=(is_busy := isinstance(error, BusyRunError)) or not isinstance(error, InputError),
+        busy=is_busy,
     )
 
 
@@ -205,9 +205,9 @@ class ClaimEnd:
         job_id, fence = self.claim.job.id, self.claim.fence
         if problem.busy and self.claim.job.kind == "question":  # whoever asks longer does not make it fail
             return jobs.retry(self.db, job_id, fence, BUSY_S, "another question is asked of its run", counts=False)
-        before = 0 if advanced else self.claim.job.attempt
-        if problem.again and before + 1 < self.attempts:
-            delay = min(LONGEST_DELAY_S, 2.0**before)
+        attempt = 0 if advanced else self.claim.job.attempt
+        if problem.again and attempt + 1 < self.attempts:
+            delay = min(LONGEST_DELAY_S, 2.0**attempt)
             return jobs.retry(self.db, job_id, fence, delay, problem.title)
         failure = Failure(problem.title, problem.detail, problem.field, problem.location)
         # Who submits it again goes on with its run, unless the run itself, or what it names, is the problem.
@@ -217,8 +217,8 @@ class ClaimEnd:
         """Reads from the ledger what it has booked for this claim, which nobody else changes."""
         job = jobs.get(self.db, None, self.claim.job.id)
         if job is not None and job.fence == self.claim.fence:
-            before = self.claim.job
-            account.set_booked(job.images - before.images, job.model_seconds - before.model_seconds)
+            claimed_job = self.claim.job
+            account.set_booked(job.images - claimed_job.images, job.model_seconds - claimed_job.model_seconds)
 
 
 def book_asked_run(db: Database, job: Job, run_path: str) -> None:

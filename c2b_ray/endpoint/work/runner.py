@@ -65,16 +65,16 @@ class Runner:
     def run(self, stop: threading.Event) -> None:
         """Runs until `stop` is set or an exception such as a signal's arrives. Jobs then end at their next batch and
         wait for another runner."""
-        down = False
+        is_unreachable = False
         try:
             while not stop.wait(self._config.runners.poll_seconds):
                 try:
                     self._look()
-                    down = False
+                    is_unreachable = False
                 except DatabaseDownError as error:
-                    if not down:
+                    if not is_unreachable:
                         _log.warning("%s; the runner waits", error)
-                    down = True
+                    is_unreachable = True
         finally:
             self._close()
 
@@ -84,43 +84,43 @@ class Runner:
             self._spare.prepare()
         self._threads = {thread for thread in self._threads if thread.is_alive()}
         while len(self._threads) < self._config.runners.slots:
-            claimed = now()
+            claimed_at = now()
             runners = self._config.runners
             claim = jobs.claim(self._db, self._owner, runners.lease_seconds, runners.attempts)
             if claim is None:
                 break
-            thread = threading.Thread(target=self._run, args=(claim, claimed), name=claim.job.id)
+            thread = threading.Thread(target=self._run, args=(claim, claimed_at), name=claim.job.id)
             self._threads.add(thread)
             thread.start()
 
-    def _run(self, claim: Claim, claimed: float) -> None:
+    def _run(self, claim: Claim, claimed_at: float) -> None:
         """Runs a slice of a job; called in its own thread."""
         job, runners = claim.job, self._config.runners
-        settling = ClaimEnd(self._db, claim, runners.attempts, self._starting.run_path(job), self._stop)
+        end = ClaimEnd(self._db, claim, runners.attempts, self._starting.run_path(job), self._stop)
         account = SliceUse([UNKNOWN])  # of a job that is not run, which used nothing
         process: JobProcess | None = None
         try:
             problem = key_problem(self._db, job)
             if problem is not None:
-                settling.settle(account, WorkEnded(how="cancelled"), problem)
+                end.settle(account, WorkEnded(how="cancelled"), problem)
                 return
-            claim = inherit(self._db, claim, settling.run_path)
-            settling = replace(settling, claim=claim)
+            claim = inherit(self._db, claim, end.run_path)
+            end = replace(end, claim=claim)
             process, note = self._started(job)
             if note:
                 jobs.report(self._db, job.id, claim.fence, "warning", {"text": note})
-            start = self._starting.start(job, claimed + runners.lease_seconds)
+            start = self._starting.start(job, claimed_at + runners.lease_seconds)
             run = JobRun(self._db, claim, process, start, self._config, by_clock=start.via == "serve")
-            run.run(settling, self._stop)
+            run.run(end, self._stop)
         except (DatabaseDownError, FencedError) as error:
             _log.warning("%s; %s waits for another claim", error, job.id)
         except ServiceError as error:
-            settling.settle(account, WorkEnded(how="failed", problem=Problem(title="It is not run", detail=str(error))))
+            end.settle(account, WorkEnded(how="failed", problem=Problem(title="It is not run", detail=str(error))))
         except Exception:
             _log.exception("%s: its slice ended by an error of the runner", job.id)
             if process is not None:
                 process.kill()
-            settling.settle(account, WorkEnded(how="failed", problem=BROKEN))
+            end.settle(account, WorkEnded(how="failed", problem=BROKEN))
         finally:
             if process is not None:
                 process.kill()

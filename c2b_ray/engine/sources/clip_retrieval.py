@@ -76,43 +76,43 @@ class Partition:
         for batch in self._batches(most):
             rows = vectors[start : start + len(batch)].astype(np.float32)
             norms = np.linalg.norm(rows, axis=1)
-            good = np.isfinite(norms) & (norms > 0)
-            if not good.all() and not self.skip_bad:
-                bad = int(np.flatnonzero(~good)[0])
-                what = "zero" if norms[bad] == 0 else "not a number"
-                raise SourceError(f"{self.folder / self.embeddings}: row {start + bad} is {what}; {REPAIR}")
-            table = self._table(batch, start).filter(pa.array(good))
+            is_valid = np.isfinite(norms) & (norms > 0)
+            if not is_valid.all() and not self.skip_bad:
+                bad = int(np.flatnonzero(~is_valid)[0])
+                problem = "zero" if norms[bad] == 0 else "not a number"
+                raise SourceError(f"{self.folder / self.embeddings}: row {start + bad} is {problem}; {REPAIR}")
+            table = self._table(batch, start).filter(pa.array(is_valid))
             start += len(batch)
             if len(table):
-                yield table, rows[good] / norms[good, None]
+                yield table, rows[is_valid] / norms[is_valid, None]
 
     def _batches(self, most: int) -> Iterator[pa.Table]:
         """Yields the metadata, with `image_path` as text."""
         try:
             for batch in pq.ParquetFile(self.folder / self.metadata).iter_batches(most):
                 paths = batch["image_path"].cast(pa.string())
-                rest = pa.Table.from_batches([batch]).drop_columns(["image_path"])
-                yield rest.append_column("image_path", paths)
+                other_columns = pa.Table.from_batches([batch]).drop_columns(["image_path"])
+                yield other_columns.append_column("image_path", paths)
         except (OSError, pa.ArrowException) as error:
-            why = " ".join(str(error).split())
+            reason = " ".join(str(error).split())
             raise SourceError(
-                f"{self.folder / self.metadata}: damaged, or its paths are no UTF-8 ({why}); copy or embed that "
+                f"{self.folder / self.metadata}: damaged, or its paths are no UTF-8 ({reason}); copy or embed that "
                 "partition again"
             ) from error
 
     def _table(self, rows: pa.Table, first: int) -> pa.Table:
         paths = rows["image_path"].combine_chunks()
         locations = self.shards.find(paths) if self.shards else self._files(paths)
-        others = rows.drop_columns(["image_path"]).to_pylist()
-        metadata = [json.dumps(row, default=str, ensure_ascii=False) for row in others]
+        other_rows = rows.drop_columns(["image_path"]).to_pylist()
+        metadata = [json.dumps(row, default=str, ensure_ascii=False) for row in other_rows]
         numbered = pa.array([f"{self.metadata}#{first + i}" for i in range(len(paths))], pa.string())
         columns = {name: locations[name] for name in LOCATIONS.names}
         return pa.table({"key": pc.coalesce(paths, numbered), **columns, "metadata": pa.array(metadata, pa.string())})
 
     def _files(self, paths: pa.Array) -> pa.Table:
-        inside = [path and _relative(path, self.moved_from or self.images) for path in paths.to_pylist()]
-        none = pa.nulls(len(paths), pa.int64())
-        return pa.table([pa.array(inside, pa.string()), none, none], schema=LOCATIONS)
+        relative = [path and _relative(path, self.moved_from or self.images) for path in paths.to_pylist()]
+        nulls = pa.nulls(len(paths), pa.int64())
+        return pa.table([pa.array(relative, pa.string()), nulls, nulls], schema=LOCATIONS)
 
 
 def is_folder(source: str) -> bool:
@@ -131,11 +131,11 @@ def partitions(source: str, images: str, *, moved_from: str | None = None, skip_
     of_vectors, of_rows = (_numbered(folder / name) for name in (EMBEDDINGS, METADATA))
     if not of_vectors:
         raise SourceError(f"{source}: holds no {EMBEDDINGS}/{EMBEDDINGS}_<n>.npy")
-    there = {*of_vectors, *of_rows}
-    numbers = range(min(there), max(there) + 1)
+    numbers_found = {*of_vectors, *of_rows}
+    numbers = range(min(numbers_found), max(numbers_found) + 1)
     for number in numbers:
-        for located, kind in ((of_vectors, EMBEDDINGS), (of_rows, METADATA)):
-            if number not in located:
+        for paths, kind in ((of_vectors, EMBEDDINGS), (of_rows, METADATA)):
+            if number not in paths:
                 raise SourceError(
                     f"{folder / kind}: partition {number} is missing (there are {min(numbers)} to {max(numbers)}); "
                     "copy or embed it again, or move its counterpart away to leave it out at either end"
@@ -150,7 +150,9 @@ def partitions(source: str, images: str, *, moved_from: str | None = None, skip_
                 f"{of_vectors[number]}: dimension {vectors.shape[1]}, {folder / result[0].embeddings} has "
                 f"{result[0].dimension}; a folder holds the embeddings of one encoder"
             )
-        embeddings, metadata = (str(of[number].relative_to(folder)) for of in (of_vectors, of_rows))
+        embeddings, metadata = (
+            str(paths_of_kind[number].relative_to(folder)) for paths_of_kind in (of_vectors, of_rows)
+        )
         result.append(
             Partition(
                 embeddings, rows, vectors.shape[1], folder, embeddings, metadata, images, moved_from, shards, skip_bad
@@ -160,13 +162,13 @@ def partitions(source: str, images: str, *, moved_from: str | None = None, skip_
 
 
 def _numbered(folder: Path) -> dict[int, Path]:
-    located: dict[int, Path] = {}
+    path_of_number: dict[int, Path] = {}
     for path in sorted(folder.glob("*")):
         if match := _NUMBER.search(path.name):
-            if (number := int(match[1])) in located:
-                raise SourceError(f"{path}: the same partition as {located[number].name}; remove one of them")
-            located[number] = path
-    return located
+            if (number := int(match[1])) in path_of_number:
+                raise SourceError(f"{path}: the same partition as {path_of_number[number].name}; remove one of them")
+            path_of_number[number] = path
+    return path_of_number
 
 
 def _mapped(path: Path) -> Mapped:
@@ -199,8 +201,8 @@ def _rows(path: Path, expected: int, vectors: Path) -> int:
 
 def _relative(path: str, root: str) -> str:
     """Returns the path relative to the root. A path outside is returned unchanged, and refused where it is read."""
-    inside = posixpath.relpath(path, root) if posixpath.isabs(path) else path
-    return path if inside.startswith("../") else inside
+    relative = posixpath.relpath(path, root) if posixpath.isabs(path) else path
+    return path if relative.startswith("../") else relative
 
 
 def _shards(images: str) -> Shards | None:
@@ -216,21 +218,25 @@ def _shards(images: str) -> Shards | None:
     if not tars:
         return None
     with ThreadPoolExecutor(THREADS) as pool:
-        located: Sequence[Sequence[tuple[str, int, int]]] = list(
+        samples: Sequence[Sequence[tuple[str, int, int]]] = list(
             pool.map(partial(members, location, images=IMAGES), tars)
         )
-    _refuse_repeats(images, tars, located)
-    rows = [(name, tar, offset, size) for tar, of in zip(tars, located, strict=True) for name, offset, size in of]
+    _refuse_repeats(images, tars, samples)
+    rows = [
+        (name, tar, offset, size)
+        for tar, samples_of_tar in zip(tars, samples, strict=True)
+        for name, offset, size in samples_of_tar
+    ]
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [(), (), (), ()]
     kinds = [pa.string(), *LOCATIONS.types]
     names, *locations = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
     return Shards(names, pa.table(locations, schema=LOCATIONS))
 
 
-def _refuse_repeats(images: str, tars: Sequence[str], located: Sequence[Sequence[tuple[str, int, int]]]) -> None:
+def _refuse_repeats(images: str, tars: Sequence[str], samples: Sequence[Sequence[tuple[str, int, int]]]) -> None:
     """Raises SourceError where two shards hold a sample of the same name: the metadata name samples, not shards."""
     owner: dict[str, str] = {}
-    for tar, names in zip(tars, located, strict=True):
+    for tar, names in zip(tars, samples, strict=True):
         for name, *_ in names:
             if name in owner:
                 raise SourceError(

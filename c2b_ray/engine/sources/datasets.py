@@ -72,14 +72,14 @@ def opened(source: str, *, limit: int | None = None) -> Source:
 
 def _read(location: Location, files: Listing, limit: int | None) -> Source:
     of_images, of_tables, of_shards = (_ending(files.names, kind) for kind in (IMAGES, PARQUET, SHARDS))
-    left_out, used = files.left_out, set[str]()
+    left_out, used_tables = files.left_out, set[str]()
     if img2dataset.is_img2dataset(location, of_tables, [*of_images, *of_shards]):
         left_out.merge(img2dataset.failed(location, of_tables))
-        used, of_tables = set(of_tables), []
+        used_tables, of_tables = set(of_tables), []
     # Tables often lie beside the images that they name, so a table with a column of images goes first.
     if of_tables and (parquet_tables.has_images(location, of_tables) or not (of_images or of_shards)):
         pictures = of_images if parquet_tables.holds_images(location, of_tables) else []
-        left_out.add_files(set(files.names) - set(of_images), {*of_tables, *used})
+        left_out.add_files(set(files.names) - set(of_images), {*of_tables, *used_tables})
         left_out.add(
             "picture beside the tables, which hold the images themselves", next(iter(pictures), ""), len(pictures)
         )
@@ -88,14 +88,16 @@ def _read(location: Location, files: Listing, limit: int | None) -> Source:
         raise SourceError(
             f"{location.source}: holds {len(of_images)} images and {len(of_shards)} tar files; name the one you mean"
         )
-    left_out.add_files(files.names, {*of_images, *of_shards, *used})
+    left_out.add_files(files.names, {*of_images, *of_shards, *used_tables})
     if of_shards:
         return Source(webdataset.read(location, of_shards, IMAGES, limit), left_out)
     if not of_images and not files.refused:
-        there = f"no image ({said(left_out.counts)})" if left_out.counts else "nothing"
-        raise SourceError(f"{location.source}: holds {there}; {EXPECTED}")
+        contents = f"no image ({said(left_out.counts)})" if left_out.counts else "nothing"
+        raise SourceError(f"{location.source}: holds {contents}; {EXPECTED}")
     rows = sorted([*((name, None) for name in of_images), *files.refused.items()])[:limit]
-    names = pa.table({"key": [name for name, _ in rows], "error": pa.array([why for _, why in rows], pa.string())})
+    names = pa.table(
+        {"key": [name for name, _ in rows], "error": pa.array([reason for _, reason in rows], pa.string())}
+    )
     # Few enough blocks that the driver can hold millions of files, small enough that two workers share a thousand.
     size = max(256, len(rows) // 2000)
     return Source(replace(Rows.of(names, size), expand=partial(_fetched, location=location)), left_out)

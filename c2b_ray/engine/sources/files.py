@@ -78,9 +78,9 @@ class Listing:
 def listing(location: Location) -> Listing:
     """Lists every file below `location` once, whatever links there are. Files and folders that begin with a dot are
     left out."""
-    listed = _walked(location) if isinstance(location.filesystem, fs.LocalFileSystem) else _selected(location)
-    listed.names.sort()
-    return listed
+    result = _walked(location) if isinstance(location.filesystem, fs.LocalFileSystem) else _selected(location)
+    result.names.sort()
+    return result
 
 
 def sizes(source: str) -> pa.Table:
@@ -115,33 +115,33 @@ def unread(error: BaseException, source: str) -> str:
 def tables(rows: Iterable[Mapping[str, Any]], extra: Sequence[pa.Field] = ()) -> Iterator[pa.Table]:
     """Yields rows of `ROW` and `extra` string columns, in tables that are small in rows and in bytes."""
     schema = pa.schema([*ROW, *extra])
-    held: list[Mapping[str, Any]] = []
+    pending: list[Mapping[str, Any]] = []
     size = 0
     for row in rows:
-        held.append(row)
+        pending.append(row)
         size += len(row.get("bytes") or b"")
-        if len(held) == ROWS_AT_ONCE or size > BYTES_AT_ONCE:
-            yield pa.Table.from_pylist(held, schema)
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_pylist(held, schema)
+        if len(pending) == ROWS_AT_ONCE or size > BYTES_AT_ONCE:
+            yield pa.Table.from_pylist(pending, schema)
+            pending, size = [], 0
+    if pending:
+        yield pa.Table.from_pylist(pending, schema)
 
 
 def _walked(location: Location) -> Listing:
     # Not pyarrow's recursive selector, which follows links to folders for ever: two links to a parent filled 20 GB.
-    listed = Listing()
-    folders, seen = [""], set()
+    result = Listing()
+    folders, visited = [""], set()
     while folders:
         folder = folders.pop()
         try:
             status = os.stat(f"{location.path}/{folder}")
-            if (status.st_dev, status.st_ino) in seen:
-                listed.left_out.add("linked folder that is listed already", folder)
+            if (status.st_dev, status.st_ino) in visited:
+                result.left_out.add("linked folder that is listed already", folder)
                 continue
-            seen.add((status.st_dev, status.st_ino))
+            visited.add((status.st_dev, status.st_ino))
             entries = sorted(os.scandir(f"{location.path}/{folder}"), key=lambda entry: entry.name)
         except OSError as error:
-            listed.refused[_printable(folder)] = f"the folder cannot be listed: {error.strerror}"
+            result.refused[_printable(folder)] = f"the folder cannot be listed: {error.strerror}"
             continue
         # Real folders before links to them, so that a file is named by where it is.
         folders += [folder + e.name + "/" for e in entries if _visible(e.name) and e.is_dir() and e.is_symlink()][::-1]
@@ -149,29 +149,29 @@ def _walked(location: Location) -> Listing:
             ::-1
         ]
         for entry in entries:
-            _list(listed, entry, folder + entry.name)
-    return listed
+            _list(result, entry, folder + entry.name)
+    return result
 
 
-def _list(listed: Listing, entry: os.DirEntry[str], name: str) -> None:
+def _list(result: Listing, entry: os.DirEntry[str], name: str) -> None:
     if not _visible(entry.name):
-        listed.left_out.add(reason_of(name), _printable(name))
+        result.left_out.add(reason_of(name), _printable(name))
     elif not (entry.is_file() or _is_broken_link(entry)):
         if not entry.is_dir():  # such as a pipe, which would never end
-            listed.left_out.add("no regular file (a pipe, socket or device)", _printable(name))
+            result.left_out.add("no regular file (a pipe, socket or device)", _printable(name))
     elif _printable(name) == name:
-        listed.names.append(name)
+        result.names.append(name)
     else:
-        listed.refused[_printable(name)] = "the file's name is not UTF-8; rename it"
+        result.refused[_printable(name)] = "the file's name is not UTF-8; rename it"
 
 
 def _selected(location: Location) -> Listing:
     selector = fs.FileSelector(location.path, recursive=True)
     infos = file_info(location.filesystem, selector)
     names = [info.path[len(location.path) :].lstrip("/") for info in infos if info.type == fs.FileType.File]
-    listed = Listing([name for name in names if not is_hidden(name)])
-    listed.left_out.add_files(name for name in names if is_hidden(name))
-    return listed
+    result = Listing([name for name in names if not is_hidden(name)])
+    result.left_out.add_files(name for name in names if is_hidden(name))
+    return result
 
 
 def _visible(name: str) -> bool:

@@ -74,14 +74,16 @@ def read(location: Location, names: list[str], limit: int | None) -> Rows:
         raise SourceError(f"{location.source}: no Parquet file can be read; {footers[0].file}: {footers[0].error}")
     for footer in footers:
         if footer.schema is not None and _image_column(footer.schema) is None:
-            there = ", ".join(footer.schema.names)
-            raise SourceError(f"{location.source}: {footer.file} has no column of images; {EXPECTED}; it has {there}")
-    others = _other_columns(location, [footer.schema for footer in footers if footer.schema is not None])
+            columns = ", ".join(footer.schema.names)
+            raise SourceError(f"{location.source}: {footer.file} has no column of images; {EXPECTED}; it has {columns}")
+    other_schema = _other_columns(location, [footer.schema for footer in footers if footer.schema is not None])
     units = _units(footers, limit)
     _refuse_repeats(location, [f for f in footers if f.schema is not None and "key" in f.schema.names], units)
     if limit is None or sum(u["rows"] for u in units) < limit:
         units += [{"file": f.file, "rows": 1, "error": f.error} for f in footers if f.error is not None]
-    return Rows(_blocks(units), partial(_rows, location=location, others=others), sum(u["rows"] for u in units))
+    return Rows(
+        _blocks(units), partial(_rows, location=location, other_schema=other_schema), sum(u["rows"] for u in units)
+    )
 
 
 def _footer(location: Location, name: str) -> _Footer:
@@ -115,7 +117,7 @@ def _binary(kind: pa.DataType) -> bool:
 
 def _other_columns(location: Location, schemas: list[pa.Schema]) -> pa.Schema:
     """Returns the columns besides image and key, of one type in every row: Ray cannot join blocks that differ."""
-    shared = []
+    column_schemas = []
     for schema in schemas:
         of_images = _image_column(schema)
         names = [name for name in schema.names if name not in ROW.names]
@@ -123,23 +125,23 @@ def _other_columns(location: Location, schemas: list[pa.Schema]) -> pa.Schema:
         names = [name for name in names if name != of_images or _text(schema.field(name).type)]
         kinds = [schema.field(name).type for name in names]
         values = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
-        shared.append(pa.schema(list(zip(names, values, strict=True))))
+        column_schemas.append(pa.schema(list(zip(names, values, strict=True))))
     try:
-        return pa.unify_schemas(shared, promote_options="permissive")
+        return pa.unify_schemas(column_schemas, promote_options="permissive")
     except pa.ArrowException as error:
         raise SourceError(f"{location.source}: the tables disagree on a column: {error}") from error
 
 
 def _units(footers: list[_Footer], limit: int | None) -> list[dict[str, Any]]:
     """Returns the row groups to read, the last one cut off at the limit."""
-    units, left = [], limit
+    units, remaining = [], limit
     for footer in footers:
         first = 0
         for group, rows in enumerate(footer.groups):
-            taken = rows if left is None else min(rows, left)
-            if taken:
-                units.append({"file": footer.file, "group": group, "first": first, "rows": taken})
-            left = None if left is None else left - taken
+            count = rows if remaining is None else min(rows, remaining)
+            if count:
+                units.append({"file": footer.file, "group": group, "first": first, "rows": count})
+            remaining = None if remaining is None else remaining - count
             first += rows
     return units
 
@@ -154,37 +156,39 @@ def _blocks(units: list[dict[str, Any]]) -> list[pa.Table]:
 
 
 def _refuse_repeats(location: Location, footers: list[_Footer], units: list[dict[str, Any]]) -> None:
-    taken = {f.file: max((u["first"] + u["rows"] for u in units if u["file"] == f.file), default=0) for f in footers}
+    rows_read = {
+        f.file: max((u["first"] + u["rows"] for u in units if u["file"] == f.file), default=0) for f in footers
+    }
 
     def keys(footer: _Footer) -> pa.ChunkedArray:
         try:
             with location.open(footer.file) as stream:
-                return pq.ParquetFile(stream).read(["key"])["key"].slice(0, taken[footer.file]).cast(pa.string())
+                return pq.ParquetFile(stream).read(["key"])["key"].slice(0, rows_read[footer.file]).cast(pa.string())
         except Damaged:  # its rows will say so
             return pa.chunked_array([], pa.string())
 
     with ThreadPoolExecutor(THREADS) as pool:
         content = [chunk for column in pool.map(keys, footers) for chunk in column.chunks]
     counts = pc.value_counts(pa.chunked_array(content, pa.string()).drop_null())
-    again = counts.filter(pc.greater(counts.field("counts"), 1))
-    if len(again):
-        key, times = again[0].as_py().values()
+    repeated = counts.filter(pc.greater(counts.field("counts"), 1))
+    if len(repeated):
+        key, times = repeated[0].as_py().values()
         raise SourceError(
-            f"{location.source}: {len(again)} values of `key` are not unique, such as {key!r} ({times} rows); "
+            f"{location.source}: {len(repeated)} values of `key` are not unique, such as {key!r} ({times} rows); "
             "make them so, or rename the column"
         )
 
 
-def _rows(units: pa.Table, location: Location, others: pa.Schema) -> Iterator[pa.Table]:
+def _rows(units: pa.Table, location: Location, other_schema: pa.Schema) -> Iterator[pa.Table]:
     for unit in units.to_pylist():
         if unit["error"] is not None:
-            yield from tables([{"key": unit["file"], "error": f"a damaged table: {unit['error']}"}], list(others))
+            yield from tables([{"key": unit["file"], "error": f"a damaged table: {unit['error']}"}], list(other_schema))
             continue
         rows = range(unit["first"], unit["first"] + unit["rows"])
-        yield from _unit(location, unit["file"], unit["group"], rows, others)
+        yield from _unit(location, unit["file"], unit["group"], rows, other_schema)
 
 
-def _unit(location: Location, file: str, group: int, rows: range, others: pa.Schema) -> Iterator[pa.Table]:
+def _unit(location: Location, file: str, group: int, rows: range, other_schema: pa.Schema) -> Iterator[pa.Table]:
     done = 0
     try:
         with location.open(file) as stream, pq.ParquetFile(stream) as table:
@@ -192,28 +196,28 @@ def _unit(location: Location, file: str, group: int, rows: range, others: pa.Sch
                 part = pa.Table.from_batches([batch])[: len(rows) - done]
                 if not part.num_rows:
                     return
-                yield _converted(location, file, part, rows[done], others)
+                yield _converted(location, file, part, rows[done], other_schema)
                 done += part.num_rows
     except Damaged as error:
-        why = f"a damaged table: {unread(error, location.source)}"
-        yield from tables(({"key": f"{file}#{row}", "error": why} for row in rows[done:]), list(others))
+        reason = f"a damaged table: {unread(error, location.source)}"
+        yield from tables(({"key": f"{file}#{row}", "error": reason} for row in rows[done:]), list(other_schema))
 
 
-def _converted(location: Location, file: str, table: pa.Table, first: int, others: pa.Schema) -> pa.Table:
+def _converted(location: Location, file: str, table: pa.Table, first: int, other_schema: pa.Schema) -> pa.Table:
     numbered = pa.array([f"{file}#{first + i}" for i in range(table.num_rows)], pa.string())
-    named = "key" in table.column_names
-    keys = pc.coalesce(table["key"].cast(pa.string()).combine_chunks(), numbered) if named else numbered
+    has_keys = "key" in table.column_names
+    keys = pc.coalesce(table["key"].cast(pa.string()).combine_chunks(), numbered) if has_keys else numbered
     column = _image_column(table.schema)
     data, errors = _content(location, posixpath.dirname(file), table[column])
-    noted = _error_notes(table)
+    stored_errors = _error_notes(table)
     columns = {
         "key": keys,
         "bytes": pa.array(data, pa.binary()),
-        "error": pa.array([old or new for old, new in zip(noted, errors, strict=True)], pa.string()),
+        "error": pa.array([old or new for old, new in zip(stored_errors, errors, strict=True)], pa.string()),
     }
-    for other in others:
-        there = other.name in table.column_names
-        columns[other.name] = table[other.name].cast(other.type) if there else pa.nulls(table.num_rows, other.type)
+    for field in other_schema:
+        is_present = field.name in table.column_names
+        columns[field.name] = table[field.name].cast(field.type) if is_present else pa.nulls(table.num_rows, field.type)
     return pa.table(columns)
 
 
@@ -241,14 +245,14 @@ def _content(location: Location, folder: str, column: pa.ChunkedArray) -> tuple[
         data, paths = [None] * len(values), values
     missing = [i for i, (content, path) in enumerate(zip(data, paths, strict=True)) if content is None and path]
     errors: list[str | None] = ["no bytes" if content is None else None for content in data]
-    inside = {i: _inside(folder, str(paths[i])) for i in missing}
-    fetched = location.fetch_all([name for name in inside.values() if name is not None], follow_links=False)
-    for i, name in inside.items():
+    names_of_rows = {i: _inside(folder, str(paths[i])) for i in missing}
+    fetched = location.fetch_all([name for name in names_of_rows.values() if name is not None], follow_links=False)
+    for i, name in names_of_rows.items():
         if name is None:
             errors[i] = f"{paths[i]}: leads out of {location.source}"
         else:
-            data[i], why = fetched.pop(0)
-            errors[i] = why and f"{paths[i]}: {why}"
+            data[i], error = fetched.pop(0)
+            errors[i] = error and f"{paths[i]}: {error}"
     return data, errors
 
 

@@ -47,30 +47,30 @@ def members(location: Location, shard: str, images: tuple[str, ...]) -> list[tup
                 archive.members.clear()  # type: ignore[attr-defined]  # tarfile keeps every header it has met
                 name, extension = _split(member.name)
                 if member.isfile() and name and f".{extension}".endswith(images):
-                    this = (_rank(extension), member.offset_data, member.size)
-                    members_by_name[name] = min(members_by_name.get(name, this), this)
+                    candidate = (_rank(extension), member.offset_data, member.size)
+                    members_by_name[name] = min(members_by_name.get(name, candidate), candidate)
     except Exception:  # tarfile answers damage with whatever exception the damage causes
         members_by_name.pop(name, None)
     return [(name, offset, size) for name, (_, offset, size) in members_by_name.items()]
 
 
 def _rows(shards: pa.Table, location: Location, images: tuple[str, ...], limit: int | None) -> Iterator[pa.Table]:
-    every = (row for shard in shards["shard"].to_pylist() for row in _shard(location, shard, images))
-    yield from tables(islice(every, limit), COLUMNS)
+    samples = (row for shard in shards["shard"].to_pylist() for row in _shard(location, shard, images))
+    yield from tables(islice(samples, limit), COLUMNS)
 
 
 def _shard(location: Location, shard: str, images: tuple[str, ...]) -> Iterator[Sample]:
-    used: set[str] = set()
+    used_keys: set[str] = set()
     try:
         with location.open(shard) as stream:
             for name, sample in _samples(stream, images):
-                key = next(k for k in _candidates(f"{shard}/{name}") if k not in used)
-                used.add(key)
+                key = next(k for k in _candidates(f"{shard}/{name}") if k not in used_keys)
+                used_keys.add(key)
                 yield _row(key, sample, images)
                 yield from _others(key, sample, images)
     except Exception as error:  # tarfile answers damage with whatever exception the damage causes
-        why = f"{len(used)} samples were read, what follows is lost: {unread(error, location.source)}"
-        yield {"key": shard, "error": f"a damaged shard: {why}"}
+        reason = f"{len(used_keys)} samples were read, what follows is lost: {unread(error, location.source)}"
+        yield {"key": shard, "error": f"a damaged shard: {reason}"}
 
 
 def _candidates(key: str) -> Iterator[str]:
@@ -125,12 +125,12 @@ def _row(key: str, members: Sample, images: tuple[str, ...]) -> Sample:
 
 
 def _others(key: str, members: Sample, images: tuple[str, ...]) -> Iterator[Sample]:
-    """Yields a row with an error for each picture that might as well have been that of its sample."""
-    first, *others = sorted((e for e in members if f".{e}".endswith(images)), key=_rank) or [""]
-    for other in others:
-        if other.count(".") == first.count("."):
-            why = f"a second picture of the sample, whose picture is .{first}: a sample's name ends at its first dot"
-            yield {"key": f"{key}.{other}", "error": f"{why}; give each picture a name of its own"}
+    """Yields a row with an error for each picture that might as well have been the image of its sample."""
+    first, *other_extensions = sorted((e for e in members if f".{e}".endswith(images)), key=_rank) or [""]
+    for extension in other_extensions:
+        if extension.count(".") == first.count("."):
+            reason = f"a second picture of the sample, whose picture is .{first}: a sample's name ends at its first dot"
+            yield {"key": f"{key}.{extension}", "error": f"{reason}; give each picture a name of its own"}
 
 
 def _rank(extension: str) -> tuple[int, str]:

@@ -67,12 +67,12 @@ class ParquetPart:
                     table = pa.Table.from_batches([batch])
                     if missing := {"key", "bytes", "embedding"} - set(table.column_names):
                         raise SourceError(f"{self._path}: no column {', '.join(sorted(missing))}")
-                    kept = table.filter(pc.and_(table["bytes"].is_valid(), table["embedding"].is_valid()))
-                    embeddings = _matrix(kept["embedding"], self._path)
+                    usable = table.filter(pc.and_(table["bytes"].is_valid(), table["embedding"].is_valid()))
+                    embeddings = _matrix(usable["embedding"], self._path)
                     finite = np.isfinite(embeddings).all(axis=1)
-                    kept = kept.filter(pa.array(finite)).drop_columns(["embedding", *_id_column(kept)])
-                    if len(kept):
-                        yield kept, embeddings[finite]
+                    usable = usable.filter(pa.array(finite)).drop_columns(["embedding", *_id_column(usable)])
+                    if len(usable):
+                        yield usable, embeddings[finite]
         except pa.ArrowException as error:
             raise SourceError(f"{self._path}: not a Parquet file that can be read: {error}") from error
 
@@ -112,10 +112,10 @@ def write_rows(root: Path, parts: Sequence[Part]) -> None:
         for part in parts:
             file = pq.ParquetFile(root / part.file, page_checksum_verification=True)
             waiting = pa.concat_tables([waiting, file.read(names)])
-            whole = len(waiting) // ROWS_PER_BATCH * ROWS_PER_BATCH
-            for start in range(0, whole, ROWS_PER_BATCH):
+            n_rows = len(waiting) // ROWS_PER_BATCH * ROWS_PER_BATCH
+            for start in range(0, n_rows, ROWS_PER_BATCH):
                 writer.write_batch(_joined(waiting.slice(start, ROWS_PER_BATCH), schema))
-            waiting = waiting.slice(whole)
+            waiting = waiting.slice(n_rows)
         if len(waiting):
             writer.write_batch(_joined(waiting, schema))
     os.replace(temporary, root / ROWS)
@@ -175,7 +175,7 @@ def write(
     _refuse_existing(target)
     scratch = target.with_name(f".{target.name}.partial")
     sources = [part if not isinstance(part, str | Path) else ParquetPart(Path(part)) for part in parts]
-    began = {
+    started_from = {
         "encoder": [encoder, encoder_revision],
         "sources": [[source.name, source.rows] for source in sources],
         "wish": wish.as_json(),
@@ -183,7 +183,7 @@ def write(
         "images_root": images_root,
     }
     with _writing(target, scratch):
-        manifest = _Builder(scratch, began).build(sources, more)
+        manifest = _Builder(scratch, started_from).build(sources, more)
         (scratch / UNROUNDED).unlink(missing_ok=True)
         os.replace(scratch, target)
         for name in (LOCK, JOURNAL):
@@ -268,8 +268,8 @@ class _Builder:
         if self._dimension is None or self._plan is None:
             raise SourceError(f"no image to index: {skipped} rows, none with both bytes and an embedding")
         parts = [Part(done["file"], 0, done["rows"]) for done in self._done if done["rows"]]
-        firsts = np.cumsum([0, *(part.rows for part in parts)]).tolist()
-        parts = [Part(part.file, first, part.rows) for part, first in zip(parts, firsts, strict=False)]
+        first_ids = np.cumsum([0, *(part.rows for part in parts)]).tolist()
+        parts = [Part(part.file, first, part.rows) for part, first in zip(parts, first_ids, strict=False)]
         if not (self._root / ROWS).exists():
             write_rows(self._root, parts)
         stored = faiss_shards.VectorFile(self._file, self._type, self._count, self._dimension)
@@ -305,9 +305,9 @@ class _Builder:
         return self._root / (VECTORS if self._type is np.float16 else UNROUNDED)
 
     def _revision(self) -> str:
-        made = [FORMAT, asdict(self._plan) if self._plan else None, self._began["encoder"]]
+        settings = [FORMAT, asdict(self._plan) if self._plan else None, self._began["encoder"]]
         parts = [done["digest"] for done in self._done if done["rows"]]
-        return hashlib.blake2b(json.dumps([made, parts]).encode(), digest_size=10).hexdigest()
+        return hashlib.blake2b(json.dumps([settings, parts]).encode(), digest_size=10).hexdigest()
 
     def _resume(self, journal: dict[str, Any]) -> None:
         if journal["began"] != json.loads(json.dumps(self._began)):
@@ -317,8 +317,8 @@ class _Builder:
         self._done = journal["done"]
         self._dimension, self._count = journal["dimension"], sum(done["rows"] for done in self._done)
         self._plan = IndexPlan(**journal["plan"]) if journal["plan"] else None
-        kept = next((done["file"] for done in self._done if done["rows"]), None)
-        self._schema = pq.read_schema(self._root / kept) if kept else None
+        first_file = next((done["file"] for done in self._done if done["rows"]), None)
+        self._schema = pq.read_schema(self._root / first_file) if first_file else None
 
     def _note(self) -> None:
         plan = asdict(self._plan) if self._plan else None

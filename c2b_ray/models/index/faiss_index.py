@@ -54,11 +54,11 @@ class Rows:
     def take(self, ids: Ids) -> pa.Table:
         """Returns the rows of `ids`, in their order."""
         distinct, positions = np.unique(ids, return_inverse=True)
-        owners, within = np.divmod(distinct, self._size)
+        owners, rows_in_batch = np.divmod(distinct, self._size)
         # Batch by batch: take on a chunked column of strings would join all its chunks first.
-        taken = [self._batches[int(n)].take(pa.array(within[owners == n])) for n in np.unique(owners)]
-        taken = taken or [self._batches[0].slice(0, 0)]
-        return pa.Table.from_batches(taken).combine_chunks().take(pa.array(positions.reshape(-1)))
+        batches_taken = [self._batches[int(n)].take(pa.array(rows_in_batch[owners == n])) for n in np.unique(owners)]
+        batches_taken = batches_taken or [self._batches[0].slice(0, 0)]
+        return pa.Table.from_batches(batches_taken).combine_chunks().take(pa.array(positions.reshape(-1)))
 
 
 class Images:
@@ -102,10 +102,10 @@ class Images:
             with open_input(self._files, name) as stream:
                 file = pq.ParquetFile(stream, metadata=self._footers.get(name), page_checksum_verification=True)
                 self._footers[name] = file.metadata
-                groups, within = np.divmod(ids - part.first_id, self._manifest.group_rows)
+                groups, rows_in_group = np.divmod(ids - part.first_id, self._manifest.group_rows)
                 # One row group at a time in memory: a group is many images, of which few are wanted.
                 tables = [
-                    file.read_row_group(int(group)).take(pa.array(within[groups == group]))
+                    file.read_row_group(int(group)).take(pa.array(rows_in_group[groups == group]))
                     for group in np.unique(groups)
                 ]
                 table = pa.concat_tables(tables) if tables else file.schema_arrow.empty_table()
@@ -142,7 +142,9 @@ class _Outside:
         """Returns for each row the bytes, or the reason why there are none."""
         locations = list(zip(*(rows[name].to_pylist() for name in (FILE, OFFSET, SIZE)), strict=True))
         folder = Folder(self._files, self._path)
-        result = self._readers.map(lambda at: self._one(folder, *at), locations, lambda at: folder.at(str(at[0])))
+        result = self._readers.map(
+            lambda location: self._one(folder, *location), locations, lambda location: folder.at(str(location[0]))
+        )
         return [data for data, _ in result], [error for _, error in result]
 
     def _one(
@@ -177,11 +179,11 @@ def _without(table: pa.Table, *names: str) -> pa.Table:
 
 def as_ids(ids: Any, count: int, path: str) -> Ids:
     """Checks ids. Raises SourceError for an id that the index does not have."""
-    wanted = np.asarray(ids, dtype=np.int64).reshape(-1)
-    outside = wanted[(wanted < 0) | (wanted >= count)]
-    if len(outside):
-        raise SourceError(f"{path}: no image {outside[0]}; its ids are 0 to {count - 1}")
-    return wanted
+    result = np.asarray(ids, dtype=np.int64).reshape(-1)
+    out_of_range = result[(result < 0) | (result >= count)]
+    if len(out_of_range):
+        raise SourceError(f"{path}: no image {out_of_range[0]}; its ids are 0 to {count - 1}")
+    return result
 
 
 # Nearest images by embedding, from a directory that faiss and Parquet share (`faiss_manifest` says what is in it).
@@ -284,8 +286,8 @@ class FaissIndex:
             ) from error
         return directory
 
-    def _bring(self, name: str, to: Path) -> None:
-        temporary = to.with_name(f"{to.name}.{uuid.uuid4().hex[:8]}.tmp")
+    def _bring(self, name: str, destination: Path) -> None:
+        temporary = destination.with_name(f"{destination.name}.{uuid.uuid4().hex[:8]}.tmp")
         try:
             source = open_input(self._files, f"{self._root}/{name}")
         except OSError as error:
@@ -294,7 +296,7 @@ class FaissIndex:
             with source, open(temporary, "xb") as target:
                 while chunk := source.read(_CHUNK):
                     target.write(chunk)
-            os.replace(temporary, to)
+            os.replace(temporary, destination)
         finally:
             temporary.unlink(missing_ok=True)
 

@@ -84,18 +84,20 @@ def plan(vectors: int, dimension: int, wish: IndexWishes = IndexWishes()) -> Ind
     ConfigError where it does not fit into the memory, naming what would; or where there is too little to train on.
     """
     result: IndexPlan | None
-    fitting = [each for kind in KINDS if (each := _planned(kind, vectors, dimension, wish)).memory <= wish.memory]
+    candidates = [
+        candidate for kind in KINDS if (candidate := _planned(kind, vectors, dimension, wish)).memory <= wish.memory
+    ]
     if wish.kind is not None:
-        result = next((each for each in fitting if each.kind == wish.kind), None)
+        result = next((candidate for candidate in candidates if candidate.kind == wish.kind), None)
         if wish.kind == "ivfpq" and vectors < IVFPQ_VECTORS:
             raise ConfigError("kind", f"ivfpq is trained on {IVFPQ_VECTORS} vectors or more, here are {vectors}: flat")
     else:
-        result = next((each for each in fitting if _quick(each.kind, vectors, dimension)), None)
+        result = next((candidate for candidate in candidates if _quick(candidate.kind, vectors, dimension)), None)
     if result is None:
-        least = _planned(wish.kind or "ivfpq", vectors, dimension, wish).memory
+        need = _planned(wish.kind or "ivfpq", vectors, dimension, wish).memory
         raise ConfigError(
             "memory",
-            f"{vectors} vectors of {dimension} dimensions as {wish.kind or 'ivfpq'} take {spelt(least)}, the budget is "
+            f"{vectors} vectors of {dimension} dimensions as {wish.kind or 'ivfpq'} take {spelt(need)}, the budget is "
             f"{spelt(wish.memory)}; raise it{', or choose another kind' if wish.kind else ''}",
         )
     return result
@@ -127,8 +129,8 @@ def _quick(kind: str, vectors: int, dimension: int) -> bool:
 def _planned(kind: str, vectors: int, dimension: int, wish: IndexWishes) -> IndexPlan:
     if kind == "ivfpq":
         return _ivfpq(vectors, dimension, wish)
-    each = 4 * dimension if kind == "flat" else dimension + 4 * 2 * LINKS + 16
-    return IndexPlan(kind, _shards(vectors, each, wish), vectors * each)
+    bytes_per_vector = 4 * dimension if kind == "flat" else dimension + 4 * 2 * LINKS + 16
+    return IndexPlan(kind, _shards(vectors, bytes_per_vector, wish), vectors * bytes_per_vector)
 
 
 def _ivfpq(vectors: int, dimension: int, wish: IndexWishes) -> IndexPlan:
@@ -146,15 +148,15 @@ def _ivfpq(vectors: int, dimension: int, wish: IndexWishes) -> IndexPlan:
     return IndexPlan("ivfpq", _shards(vectors, size + 8, wish), needs[size], lists, probes, size)
 
 
-def _divisor(dimension: int, most: int) -> int:
-    return next(size for size in range(max(1, most), 0, -1) if dimension % size == 0)
+def _divisor(dimension: int, limit: int) -> int:
+    return next(size for size in range(max(1, limit), 0, -1) if dimension % size == 0)
 
 
-def _shards(vectors: int, each: int, wish: IndexWishes) -> int:
+def _shards(vectors: int, bytes_per_vector: int, wish: IndexWishes) -> int:
     """Returns the wished number of shards; else a number at which one shard takes at most half of the budget and can be
     built in memory."""
-    most = max(1, min(SHARD_BYTES, wish.memory // 2) // each)
-    return min(wish.shards or math.ceil(vectors / most), max(1, vectors))
+    vectors_per_shard = max(1, min(SHARD_BYTES, wish.memory // 2) // bytes_per_vector)
+    return min(wish.shards or math.ceil(vectors / vectors_per_shard), max(1, vectors))
 
 
 # The manifest of an index directory: format 2, and format 1 from before there were shards.
@@ -258,8 +260,8 @@ def _check(manifest: Manifest, path: str) -> None:
                     f"{path}/{MANIFEST}: its {name} name {part.file!r}, which is no file of the index; rebuild with "
                     "c2b index build"
                 )
-        firsts = np.cumsum([0, *(part.rows for part in parts)]).tolist()
-        if [*(part.first_id for part in parts), manifest.count] != firsts:
+        first_ids = np.cumsum([0, *(part.rows for part in parts)]).tolist()
+        if [*(part.first_id for part in parts), manifest.count] != first_ids:
             raise SourceError(f"{path}/{MANIFEST}: its {name} do not add up to {manifest.count} images")
 
 

@@ -111,8 +111,8 @@ def _ivfpq(sample: Floats, plan: IndexPlan) -> Any:
     coarse.hnsw.efConstruction = CONSTRUCTION_BREADTH
     coarse.hnsw.efSearch = ASSIGNMENT_BREADTH
     coarse.add(_centroids(sample, plan.lists))
-    bits = 8
-    index = faiss.IndexIVFPQ(coarse, dimension, plan.lists, plan.code_bytes, bits, faiss.METRIC_INNER_PRODUCT)
+    code_bits = 8
+    index = faiss.IndexIVFPQ(coarse, dimension, plan.lists, plan.code_bytes, code_bits, faiss.METRIC_INNER_PRODUCT)
     index.quantizer_trains_alone = 1
     index.pq.cp.min_points_per_centroid = 1
     index.own_fields = True

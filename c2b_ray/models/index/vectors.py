@@ -64,14 +64,14 @@ class Vectors:
 
     def search(self, queries: Floats, k: int) -> Neighbours:
         """Searches all shards. `k` ≥ 1, at least one query."""
-        most = min(k, self._manifest.count)
+        depth = min(k, self._manifest.count)
         if self._stored is None:
-            similarities, ids = self._candidates(queries, most)
-            ids, similarities = _nearest(ids, similarities, most)
+            similarities, ids = self._candidates(queries, depth)
+            ids, similarities = _nearest(ids, similarities, depth)
         else:
-            parts = [self._exactly(queries[span], most, self._stored) for span in _spans(len(queries))]
+            parts = [self._exactly(queries[span], depth, self._stored) for span in _spans(len(queries))]
             ids, similarities = (np.concatenate(column) for column in zip(*parts, strict=True))
-        missing = ((0, 0), (0, k - most))
+        missing = ((0, 0), (0, k - depth))
         ids = np.pad(ids, missing, constant_values=-1)
         similarities = np.pad(similarities, missing, constant_values=np.nan)
         similarities[ids < 0] = np.nan
@@ -83,9 +83,9 @@ class Vectors:
             return self._stored.rows(ids)
         result = np.empty((len(ids), self._manifest.dimension), np.float32)
         for shard, span in zip(self._shards, self._manifest.shards, strict=True):
-            here = np.flatnonzero((ids >= span.first_id) & (ids < span.first_id + span.rows))
-            if len(here):
-                result[here] = shard.reconstruct_batch(ids[here] - span.first_id)
+            positions = np.flatnonzero((ids >= span.first_id) & (ids < span.first_id + span.rows))
+            if len(positions):
+                result[positions] = shard.reconstruct_batch(ids[positions] - span.first_id)
         return result
 
     def _exactly(self, queries: Floats, k: int, stored: StoredVectors) -> tuple[Ids, Floats]:
@@ -105,8 +105,8 @@ class Vectors:
         result = list(self._pool.map(lambda n: self._of_shard(n, queries, depth, lists), numbers))
         similarities, ids = (np.concatenate(column, axis=1) for column in zip(*result, strict=True))
         if ids.shape[1] > depth and self._stored is not None:  # the best of all shards
-            best = np.argpartition(-similarities, depth - 1, axis=1)[:, :depth]
-            return np.take_along_axis(similarities, best, axis=1), np.take_along_axis(ids, best, axis=1)
+            candidates = np.argpartition(-similarities, depth - 1, axis=1)[:, :depth]
+            return np.take_along_axis(similarities, candidates, axis=1), np.take_along_axis(ids, candidates, axis=1)
         return similarities, ids
 
     def _lists(self, queries: Floats, depth: int) -> tuple[Floats, Ids] | None:
@@ -115,8 +115,8 @@ class Vectors:
         if not isinstance(shard, faiss.IndexIVF):
             return None
         # Lists differ in size, so four times as many as would hold the shortlist if they did not.
-        needed = -(-4 * depth * shard.nlist // self._manifest.count)
-        probes = min(shard.nlist, max(self._probes, needed))
+        probes_needed = -(-4 * depth * shard.nlist // self._manifest.count)
+        probes = min(shard.nlist, max(self._probes, probes_needed))
         breadth = faiss.SearchParametersHNSW(efSearch=max(BREADTH, 2 * probes))
         result: tuple[Floats, Ids] = shard.quantizer.search(queries, probes, params=breadth)
         return result
@@ -127,8 +127,8 @@ class Vectors:
         if lists is not None:
             similarities, ids = _preassigned(shard, queries, k, lists)
         elif self._kind == "hnsw":
-            how = faiss.SearchParametersHNSW(efSearch=max(BREADTH, k))
-            similarities, ids = shard.search(queries, k, params=how)
+            parameters = faiss.SearchParametersHNSW(efSearch=max(BREADTH, k))
+            similarities, ids = shard.search(queries, k, params=parameters)
         else:
             similarities, ids = shard.search(queries, k)
         if self._kind != "ivfpq":  # whose ids are the index's own; the others count from 0
@@ -171,8 +171,8 @@ class StoredVectors:
 
     def rows(self, ids: Ids) -> Floats:
         """Returns vectors, float32 (ids, dimension)."""
-        held = bytearray(len(ids) * self._row)
-        view, offsets = memoryview(held), (ids * self._row).tolist()
+        buffer = bytearray(len(ids) * self._row)
+        view, offsets = memoryview(buffer), (ids * self._row).tolist()
         for offset in offsets if CAN_ADVISE else ():  # all are asked for before the first is waited for
             os.posix_fadvise(self._file, offset, self._row, os.POSIX_FADV_WILLNEED)
         for n, offset in enumerate(offsets):
@@ -180,7 +180,7 @@ class StoredVectors:
             if len(row) != self._row:
                 raise SourceError(f"{self._path}: ends early; rebuild with c2b index build")
             view[n * self._row : (n + 1) * self._row] = row
-        return np.frombuffer(held, np.float16).reshape(len(ids), self._dimension).astype(np.float32)
+        return np.frombuffer(buffer, np.float16).reshape(len(ids), self._dimension).astype(np.float32)
 
     def blocks(self) -> Iterator[tuple[int, Floats]]:
         """Yields first id and vectors of each block, in order."""
@@ -202,9 +202,9 @@ def exhaustive(queries: Floats, k: int, blocks: Iterator[tuple[int, Floats]]) ->
 
 def opened(path: Path, manifest: Manifest, rows: int) -> Any:
     """Opens a shard, mapped into memory as far as its kind allows."""
-    how = {"ivfpq": faiss.IO_FLAG_MMAP, "hnsw": faiss.IO_FLAG_MMAP_IFC, "flat": 0}[manifest.kind]
+    flags = {"ivfpq": faiss.IO_FLAG_MMAP, "hnsw": faiss.IO_FLAG_MMAP_IFC, "flat": 0}[manifest.kind]
     try:
-        shard = faiss.read_index(str(path), how)
+        shard = faiss.read_index(str(path), flags)
     except (RuntimeError, ValueError) as error:
         if not path.exists():
             raise SourceError(f"{path}: no such file; rebuild with c2b index build") from error
@@ -222,8 +222,8 @@ def on_device(shard: Any, kind: str, device: str) -> Any:
     GPU."""
     gpus = devices.usable(faiss.get_num_gpus())
     if device == "gpu" and (not gpus or kind == "hnsw"):
-        why = "an hnsw index cannot be moved to a GPU" if gpus else "this process has no GPU, or faiss sees none"
-        raise SourceError(f"device=gpu: {why}; leave the option out, or install faiss with GPU support")
+        problem = "an hnsw index cannot be moved to a GPU" if gpus else "this process has no GPU, or faiss sees none"
+        raise SourceError(f"device=gpu: {problem}; leave the option out, or install faiss with GPU support")
     if device == "cpu" or not gpus or kind == "hnsw":
         return shard
     options = faiss.GpuMultipleClonerOptions()
@@ -239,8 +239,8 @@ def _preassigned(shard: Any, queries: Floats, k: int, lists: tuple[Floats, Ids])
     closeness, numbers = (np.ascontiguousarray(column) for column in lists)
     similarities, ids = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
     arrays = [faiss.swig_ptr(array) for array in (numbers, closeness, similarities, ids)]
-    how = faiss.SearchParametersIVF(nprobe=numbers.shape[1])
-    shard.search_preassigned_c(len(queries), faiss.swig_ptr(queries), k, *arrays, False, how)
+    parameters = faiss.SearchParametersIVF(nprobe=numbers.shape[1])
+    shard.search_preassigned_c(len(queries), faiss.swig_ptr(queries), k, *arrays, False, parameters)
     return similarities, ids
 
 

@@ -97,16 +97,16 @@ class _Descent:
     """One start of a search."""
 
     def __init__(self, space: Space, recipe: Recipe, search: Search, constraints: Constraints, seed: int) -> None:
-        others, kept = constraints.others, constraints.kept
+        others, orthogonal_to = constraints.others, constraints.kept
         self._space, self._recipe, self._search, self._seed = space, recipe, search, seed
         unit = others / np.linalg.norm(others, axis=1, keepdims=True) if len(others) else others
         self._others = torch.from_numpy(unit).float().reshape(len(unit), space.dimension)
-        hard = np.concatenate([unit, kept]) if recipe.penalty == "hard" else kept
+        hard = np.concatenate([unit, orthogonal_to]) if recipe.penalty == "hard" else orthogonal_to
         self._forbidden = objective.spanned(torch.from_numpy(hard).float().reshape(len(hard), space.dimension))
         self._basis = objective.spanned(self._others)
         self._random = torch.Generator("cpu").manual_seed(seed)
-        reach = search.reach or recipe.reach
-        self._alpha = torch.linspace(-reach, reach, search.walk) * space.scale
+        distance = search.reach or recipe.reach
+        self._alpha = torch.linspace(-distance, distance, search.walk) * space.scale
         if recipe.as_published:
             self._alpha = torch.arange(search.walk) * 0.2 - 2.0
 
@@ -118,18 +118,18 @@ class _Descent:
             offset = torch.randn((), generator=self._random)
         normal, offset = normal.requires_grad_(), offset.requires_grad_()
         optimizer = torch.optim.Adam([normal, offset], lr=self._search.rate)
-        looked = self._latents("look", self._search.batch * 2)
-        best, since = self._seen(normal, offset, looked), 0
+        check_latents = self._latents("look", self._search.batch * 2)
+        best, n_without_gain = self._seen(normal, offset, check_latents), 0
         for step in range(self._search.iterations):
             loss = self._loss(normal, offset, self._latents(step, self._search.batch))
             normal.grad, offset.grad = torch.autograd.grad(loss, [normal, offset], allow_unused=True)
             optimizer.step()
             if (step + 1) % _LOOK == 0 or step + 1 == self._search.iterations:
-                seen = self._seen(normal, offset, looked)
-                best, since = (seen, 0) if seen.loss < best.loss else (best, since + 1)
+                result = self._seen(normal, offset, check_latents)
+                best, n_without_gain = (result, 0) if result.loss < best.loss else (best, n_without_gain + 1)
                 if self._recipe.as_published:
-                    best = seen
-                if since >= self._search.patience:
+                    best = result
+                if n_without_gain >= self._search.patience:
                     break
         return best
 
@@ -197,7 +197,7 @@ class _Descent:
     def _signs(self, rows: int) -> Tensor:
         return torch.randint(0, 2, (objective.SIGNS, rows, self._space.dimension), generator=self._random) * 2.0 - 1
 
-    def _latents(self, what: str | int, count: int) -> Tensor:
+    def _latents(self, name: str | int, count: int) -> Tensor:
         if self._recipe.as_published:  # the code draws them uniformly from [0, 1), not from the prior
             return torch.rand((count, self._space.dimension), generator=self._random)
-        return torch.from_numpy(self._space.sample(count, seed_of("latents", self._seed, what)))
+        return torch.from_numpy(self._space.sample(count, seed_of("latents", self._seed, name)))

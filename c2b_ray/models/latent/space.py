@@ -41,9 +41,9 @@ class Space:
         self._of_references = [_index_in(reference, self.label) for reference in references]
         self.images_used = 0
         self.on_images: Callable[[int], None] = lambda count: None
-        drawn = generator.sample(_MOMENTS, 0).astype(np.float64)
-        self.centre = drawn.mean(axis=0)
-        self.scale = float(np.sqrt(drawn.var(axis=0).mean()))
+        sample = generator.sample(_MOMENTS, 0).astype(np.float64)
+        self.centre = sample.mean(axis=0)
+        self.scale = float(np.sqrt(sample.var(axis=0).mean()))
         self.rows = _ROWS_OF_LARGE if self.dimension > _LARGE else _ROWS
 
     def sample(self, count: int, seed: int) -> Floats:
@@ -53,8 +53,8 @@ class Space:
         """Returns the log odds of the label against all others, float (rows,), differentiable."""
         self._count(len(latents))
         logits = self._classifier.logits_of(self.generator.images(latents))
-        others = torch.cat([logits[:, : self._index], logits[:, self._index + 1 :]], dim=1)
-        result: torch.Tensor = logits[:, self._index] - torch.logsumexp(others, dim=1)
+        other_logits = torch.cat([logits[:, : self._index], logits[:, self._index + 1 :]], dim=1)
+        result: torch.Tensor = logits[:, self._index] - torch.logsumexp(other_logits, dim=1)
         return result
 
     def images(self, latents: torch.Tensor) -> torch.Tensor:
@@ -94,8 +94,8 @@ class Space:
         return result
 
     def _parts(self, latents: NDArray[Any]) -> Sequence[torch.Tensor]:
-        whole = torch.from_numpy(np.ascontiguousarray(latents, dtype=np.float32))
-        return [whole[start : start + self.rows] for start in range(0, len(whole), self.rows)]
+        tensor = torch.from_numpy(np.ascontiguousarray(latents, dtype=np.float32))
+        return [tensor[start : start + self.rows] for start in range(0, len(tensor), self.rows)]
 
 
 def _index_in(classifier: GradientClassifier, label: str) -> int:
@@ -145,9 +145,9 @@ def spanned(others: Tensor) -> Tensor:
     """Returns orthonormal columns (d, rank) that span the others, (K, d)."""
     if others.numel() == 0:
         return others.new_zeros((others.shape[-1], 0))
-    left, sizes, _ = torch.linalg.svd(others.T, full_matrices=False)
-    kept: Tensor = left[:, sizes > 1e-6 * sizes[0]]
-    return kept
+    vectors, sizes, _ = torch.linalg.svd(others.T, full_matrices=False)
+    basis: Tensor = vectors[:, sizes > 1e-6 * sizes[0]]
+    return basis
 
 
 def hessian_penalty(images: Callable[[Tensor], Tensor], latents: Tensor, directions: Tensor, signs: Tensor) -> Tensor:
@@ -158,8 +158,8 @@ def hessian_penalty(images: Callable[[Tensor], Tensor], latents: Tensor, directi
     """
     middle = images(latents)
     seconds = []
-    for each in signs:
-        step = EPSILON * each @ directions.T
+    for sign in signs:
+        step = EPSILON * sign @ directions.T
         seconds.append((images(latents + step) - 2 * middle + images(latents - step)) / EPSILON**2)
     penalty: Tensor = torch.stack(seconds).var(dim=0).flatten(1).amax(dim=1).mean()
     return penalty

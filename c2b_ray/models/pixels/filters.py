@@ -27,26 +27,26 @@ def weights(old: int, new: int, begin: int, end: int, kind: Filter) -> tuple[NDA
 
     int64 (end − begin,) and int32 (end − begin, taps), in units of 2**-22.
     """
-    at, reach = _FILTERS[kind]
+    kernel, radius = _FILTERS[kind]
     scale = old / new
     stretch = max(scale, 1.0)
     centres = (np.arange(begin, end) + 0.5) * scale
-    firsts = np.maximum((centres - reach * stretch + 0.5).astype(np.int64), 0)
-    lasts = np.minimum((centres + reach * stretch + 0.5).astype(np.int64), old)
-    taps = int((lasts - firsts).max())
+    first_pixels = np.maximum((centres - radius * stretch + 0.5).astype(np.int64), 0)
+    last_pixels = np.minimum((centres + radius * stretch + 0.5).astype(np.int64), old)
+    taps = int((last_pixels - first_pixels).max())
     raw = np.zeros((len(centres), taps))
     total = np.zeros(len(centres))
     for tap in range(taps):  # in Pillow's order, which decides the last bit of a sum
-        here = firsts + tap
-        raw[:, tap] = np.where(here < lasts, at((here - centres + 0.5) * (1.0 / stretch)), 0.0)
+        pixel = first_pixels + tap
+        raw[:, tap] = np.where(pixel < last_pixels, kernel((pixel - centres + 0.5) * (1.0 / stretch)), 0.0)
         total += raw[:, tap]
     exact = raw / total[:, None] * (1 << BITS)
-    whole = (np.copysign(0.5, raw) + exact).astype(np.int32)
-    whole[np.arange(taps) >= (lasts - firsts)[:, None]] = 0
-    starts = np.minimum(firsts, old - taps)
+    rounded = (np.copysign(0.5, raw) + exact).astype(np.int32)
+    rounded[np.arange(taps) >= (last_pixels - first_pixels)[:, None]] = 0
+    starts = np.minimum(first_pixels, old - taps)
     # The weights end with the line where fewer than `taps` pixels are left: those before them are 0.
-    moved = (np.arange(taps) - (firsts - starts)[:, None]) % taps
-    return starts, np.take_along_axis(whole, moved, axis=1)
+    shift = (np.arange(taps) - (first_pixels - starts)[:, None]) % taps
+    return starts, np.take_along_axis(rounded, shift, axis=1)
 
 
 def _bilinear(x: Floats) -> Floats:
@@ -55,9 +55,9 @@ def _bilinear(x: Floats) -> Floats:
 
 def _bicubic(x: Floats) -> Floats:
     a, x = -0.5, np.abs(x)
-    near = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
-    far = (((x - 5.0) * x + 8.0) * x - 4.0) * a
-    return np.where(x < 1.0, near, np.where(x < 2.0, far, 0.0))
+    inner = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    outer = (((x - 5.0) * x + 8.0) * x - 4.0) * a
+    return np.where(x < 1.0, inner, np.where(x < 2.0, outer, 0.0))
 
 
 _FILTERS: dict[Filter, tuple[Callable[[Floats], Floats], float]] = {

@@ -52,8 +52,8 @@ class JpegHeader:
     def plain(self) -> bool:
         """Whether every decoder of JPEGs gives the picture as it is meant: 8 bits, sequential, upright, grey or with
         colour differences."""
-        usual = self.bits == 8 and self.sequential and self.orientation == 1
-        return usual and (self.components == 1 or (self.components == 3 and self.transformed))
+        is_baseline = self.bits == 8 and self.sequential and self.orientation == 1
+        return is_baseline and (self.components == 1 or (self.components == 3 and self.transformed))
 
 
 def read_header(data: bytes) -> JpegHeader | None:
@@ -68,30 +68,30 @@ def read_header(data: bytes) -> JpegHeader | None:
 
 
 def _read(data: bytes) -> JpegHeader | None:
-    at, orientation, frame = 2, 1, None
+    offset, orientation, frame = 2, 1, None
     adobe: int | None = None
     while True:
-        if data[at] != 0xFF:
+        if data[offset] != 0xFF:
             return None
-        marker = data[at + 1]
-        at += 1
+        marker = data[offset + 1]
+        offset += 1
         if marker == 0xFF:  # filling
             continue
-        at += 1
+        offset += 1
         if marker in _ALONE:
             continue
-        (length,) = struct.unpack_from(">H", data, at)
+        (length,) = struct.unpack_from(">H", data, offset)
         if marker == _SCAN:
             break
         if marker in _FRAMES:
             if frame is not None:
                 return None
-            frame = (marker, *struct.unpack_from(">BHHB", data, at + 2), data[at + 8 : at + length])
-        elif marker == _APP1 and data[at + 2 : at + 8] == b"Exif\0\0":
-            orientation = _orientation(data[at + 8 : at + length])
-        elif marker == _APP14 and data[at + 2 : at + 7] == b"Adobe":
-            adobe = data[at + 13]
-        at += length
+            frame = (marker, *struct.unpack_from(">BHHB", data, offset + 2), data[offset + 8 : offset + length])
+        elif marker == _APP1 and data[offset + 2 : offset + 8] == b"Exif\0\0":
+            orientation = _orientation(data[offset + 8 : offset + length])
+        elif marker == _APP14 and data[offset + 2 : offset + 7] == b"Adobe":
+            adobe = data[offset + 13]
+        offset += length
     if frame is None:
         return None
     marker, bits, height, width, components, parts = frame
@@ -130,8 +130,8 @@ def can_resize(size: Size, shape: Shape) -> bool:
     if shape.crop is None and not isinstance(shape.size, tuple):
         return False
     height, width = resized_size(shape.size, *size)
-    tall, wide = shape.crop or (height, width)
-    return tall <= height and wide <= width and not goes_down_first(size, (height, width))
+    crop_height, crop_width = shape.crop or (height, width)
+    return crop_height <= height and crop_width <= width and not goes_down_first(size, (height, width))
 
 
 def resized(pixels: torch.Tensor, sizes: Sequence[Size], shape: Shape) -> torch.Tensor:
@@ -142,11 +142,13 @@ def resized(pixels: torch.Tensor, sizes: Sequence[Size], shape: Shape) -> torch.
     for each of them.
     """
     lines = pixels.view(-1, 3)
-    across, down, begins = _plans(sizes, shape)
-    rows = max(int(plan.starts[-1]) + plan.taps - int(plan.starts[0]) for plan in down)
-    x, y = _Weights.of(across, pixels.device), _Weights.of(down, pixels.device)
+    horizontal, vertical, begins = _plans(sizes, shape)
+    rows = max(int(plan.starts[-1]) + plan.taps - int(plan.starts[0]) for plan in vertical)
+    x, y = _Weights.of(horizontal, pixels.device), _Weights.of(vertical, pixels.device)
     tops = y.starts[:, :1]
-    heights, widths, begin = (torch.from_numpy(of).to(pixels.device) for of in (*np.array(sizes, np.int32).T, begins))
+    heights, widths, begin = (
+        torch.from_numpy(values).to(pixels.device) for values in (*np.array(sizes, np.int32).T, begins)
+    )
     # The rows that any result needs, and the last row again for pictures that need fewer.
     row = torch.minimum(tops + torch.arange(rows, device=pixels.device, dtype=torch.int32), heights[:, None] - 1)
     first = (begin[:, None] + row * widths[:, None])[:, :, None] + x.starts[:, None, :]
@@ -155,17 +157,17 @@ def resized(pixels: torch.Tensor, sizes: Sequence[Size], shape: Shape) -> torch.
     def along(tap: int) -> torch.Tensor:
         return lines.index_select(0, torch.minimum(first + tap, last).flatten()).view(*first.shape, 3)
 
-    between = _mixed(along, [x.of_tap[tap][:, None, :, None] for tap in range(x.taps)])
+    resized_across = _mixed(along, [x.of_tap[tap][:, None, :, None] for tap in range(x.taps)])
     of_picture = torch.arange(len(sizes), device=pixels.device, dtype=torch.int32)[:, None] * rows
-    flat = between.view(len(sizes) * rows, -1)
+    flat = resized_across.view(len(sizes) * rows, -1)
     start = y.starts - tops
 
     def below(tap: int) -> torch.Tensor:
-        at = of_picture + (start + tap).clamp(max=rows - 1)
-        return flat.index_select(0, at.flatten()).view(*at.shape, -1)
+        rows_of_pixels = of_picture + (start + tap).clamp(max=rows - 1)
+        return flat.index_select(0, rows_of_pixels.flatten()).view(*rows_of_pixels.shape, -1)
 
-    mixed = _mixed(below, [y.of_tap[tap][:, :, None] for tap in range(y.taps)])
-    return mixed.view(*mixed.shape[:2], -1, 3)
+    resized_down = _mixed(below, [y.of_tap[tap][:, :, None] for tap in range(y.taps)])
+    return resized_down.view(*resized_down.shape[:2], -1, 3)
 
 
 @dataclass(frozen=True)
@@ -203,16 +205,16 @@ class _Weights:
 
 def _plans(sizes: Sequence[Size], shape: Shape) -> tuple[list[_Plan], list[_Plan], NDArray[np.int32]]:
     """Returns the plans across and down, and where each picture begins, in pixels."""
-    across, down = [], []
+    horizontal, vertical = [], []
     for size in sizes:
         height, width = resized_size(shape.size, *size)
-        tall, wide = shape.crop or (height, width)
+        crop_height, crop_width = shape.crop or (height, width)
         # Half a pixel is rounded to an even number, as torchvision does.
-        top, left = round((height - tall) / 2), round((width - wide) / 2)
-        across.append(_plan(size[1], width, left, wide, shape.filter))
-        down.append(_plan(size[0], height, top, tall, shape.filter))
+        top, crop_left = round((height - crop_height) / 2), round((width - crop_width) / 2)
+        horizontal.append(_plan(size[1], width, crop_left, crop_width, shape.filter))
+        vertical.append(_plan(size[0], height, top, crop_height, shape.filter))
     ends = np.cumsum([height * width for height, width in sizes])
-    return across, down, np.concatenate([[0], ends[:-1]]).astype(np.int32)
+    return horizontal, vertical, np.concatenate([[0], ends[:-1]]).astype(np.int32)
 
 
 def _plan(old: int, new: int, begin: int, count: int, kind: Filter) -> _Plan:
@@ -224,8 +226,8 @@ def _mixed(lines: Callable[[int], torch.Tensor], factors: Sequence[torch.Tensor]
     total = lines(0).to(torch.int32).mul_(factors[0])
     for tap in range(1, len(factors)):
         total += lines(tap).to(torch.int32).mul_(factors[tap])
-    mixed: torch.Tensor = total.add_(1 << (BITS - 1)).bitwise_right_shift_(BITS).clamp_(0, 255).to(torch.uint8)
-    return mixed
+    rounded: torch.Tensor = total.add_(1 << (BITS - 1)).bitwise_right_shift_(BITS).clamp_(0, 255).to(torch.uint8)
+    return rounded
 
 
 # Encoded images to a model's batch, decoded and resized on its GPU.
@@ -249,15 +251,15 @@ def decoder_name() -> str:
 @cache
 def decoder(device: torch.device) -> Decoder:
     """Returns the decoder of this installation. Raises SpecError where its libraries lack one."""
-    found = by_nvimgcodec if decoder_name() == "nvImageCodec" else by_torchvision
+    decode = by_nvimgcodec if decoder_name() == "nvImageCodec" else by_torchvision
     try:
-        found([_probe()], device)
+        decode([_probe()], device)
     except (RuntimeError, ImportError) as error:
         raise SpecError(
             f"decode: gpu: {decoder_name()} decodes nothing on {device} ({str(error).splitlines()[0]}); install "
             "'c2b-ray[gpu]', or write decode: cpu"
         ) from error
-    return found
+    return decode
 
 
 def by_torchvision(files: Sequence[bytes], device: torch.device) -> list[torch.Tensor]:
@@ -265,11 +267,11 @@ def by_torchvision(files: Sequence[bytes], device: torch.device) -> list[torch.T
     import torchvision.io  # noqa: F401  (registers the operator)
 
     # One copy for all files, since a tensor on bytes that cannot be written to is refused with a warning.
-    whole = torch.from_numpy(np.frombuffer(bytearray(b"".join(files)), np.uint8))
-    # It writes from a stream of its own, and waits for nothing: memory that is given to it here must be free by now.
+    joined = torch.from_numpy(np.frombuffer(bytearray(b"".join(files)), np.uint8))
+    # It writes on its own stream without waiting, so the memory that it gets must not be in use any more.
     torch.cuda.current_stream(device).synchronize()
     result: list[torch.Tensor] = torch.ops.image.decode_jpegs_cuda(
-        list(torch.split(whole, [len(data) for data in files])), _RGB, device
+        list(torch.split(joined, [len(data) for data in files])), _RGB, device
     )
     return result
 
@@ -307,18 +309,20 @@ class GpuPreparation:
     def prepared(self, files: Sequence[bytes | None]) -> tuple[torch.Tensor | None, list[str | None]]:
         """Returns pictures, uint8 (files, height, width, 3) on the device, and why a file is none; no pictures where
         all files are none."""
-        there = [i for i, data in enumerate(files) if data is not None and _for_gpu(data)]
-        pictures = self._on_gpu([data for i in there if (data := files[i]) is not None])
+        indices = [i for i, data in enumerate(files) if data is not None and _for_gpu(data)]
+        pictures = self._on_gpu([data for i in indices if (data := files[i]) is not None])
         sizes = [None if picture is None else (int(picture.shape[1]), int(picture.shape[2])) for picture in pictures]
         by_gpu = {
             i: picture
-            for i, picture, size in zip(there, pictures, sizes, strict=True)
+            for i, picture, size in zip(indices, pictures, sizes, strict=True)
             if picture is not None and size is not None and can_resize(size, self._shape)
         }
-        others = [i for i in range(len(files)) if i not in by_gpu]
+        cpu_indices = [i for i in range(len(files)) if i not in by_gpu]
         errors: list[str | None] = [None] * len(files)
         by_cpu: dict[int, Pixels] = {}
-        for i, (pixels, error) in zip(others, self._others.map(self._by_cpu, [files[i] for i in others]), strict=True):
+        for i, (pixels, error) in zip(
+            cpu_indices, self._others.map(self._by_cpu, [files[i] for i in cpu_indices]), strict=True
+        ):
             errors[i] = error
             if pixels is not None:
                 by_cpu[i] = pixels
@@ -347,12 +351,12 @@ class GpuPreparation:
         if block is not None and len(by_gpu) == count:
             return block
         size = next(iter(by_cpu.values())).shape if block is None else block.shape[1:]
-        whole = torch.zeros((count, *size), dtype=torch.uint8, device=self._device)
+        pictures = torch.zeros((count, *size), dtype=torch.uint8, device=self._device)
         if block is not None:
-            whole[list(by_gpu)] = block
+            pictures[list(by_gpu)] = block
         if by_cpu:
-            whole[list(by_cpu)] = torch.from_numpy(np.stack(list(by_cpu.values()))).to(self._device)
-        return whole
+            pictures[list(by_cpu)] = torch.from_numpy(np.stack(list(by_cpu.values()))).to(self._device)
+        return pictures
 
 
 def _resized(pictures: Sequence[torch.Tensor], shape: Shape) -> torch.Tensor:

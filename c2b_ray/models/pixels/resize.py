@@ -35,18 +35,18 @@ def resize(image: Pixels, height: int, width: int, kind: Filter, window: Resized
     The result equals that of `PIL.Image.Image.resize`, uint8 (height, width, 3); it is `image` itself where there is
     nothing to do.
     """
-    top, left, tall, wide = window or ResizedRegion(0, 0, height, width)
+    top, first_column, out_height, out_width = window or ResizedRegion(0, 0, height, width)
     if image.shape[:2] == (height, width):
-        return image[top : top + tall, left : left + wide]
+        return image[top : top + out_height, first_column : first_column + out_width]
     if goes_down_first((image.shape[0], image.shape[1]), (height, width)):
-        whole = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling[kind.upper()]))
-        return whole[top : top + tall, left : left + wide]
-    across = weights(image.shape[1], width, left, left + wide, kind)
-    down = weights(image.shape[0], height, top, top + tall, kind)
+        resized_image = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling[kind.upper()]))
+        return resized_image[top : top + out_height, first_column : first_column + out_width]
+    column_weights = weights(image.shape[1], width, first_column, first_column + out_width, kind)
+    row_weights = weights(image.shape[0], height, top, top + out_height, kind)
     # Here, and not above: most of what this package serves never resizes a picture.
     from c2b_ray.models.pixels.resize_compiled import two_passes
 
-    resized: Pixels = two_passes(np.ascontiguousarray(image), *across, *down)
+    resized: Pixels = two_passes(np.ascontiguousarray(image), *column_weights, *row_weights)
     return resized
 
 

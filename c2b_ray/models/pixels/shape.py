@@ -14,12 +14,14 @@ def shaped(image: Pixels, shape: Shape) -> Pixels:
     height, width = resized_size(shape.size, *image.shape[:2])
     if shape.crop is None:
         return resize(image, height, width, shape.filter)
-    tall, wide = shape.crop
-    if tall <= height and wide <= width:
+    crop_height, crop_width = shape.crop
+    if crop_height <= height and crop_width <= width:
         # Half a pixel is rounded to an even number, as torchvision does.
-        window = ResizedRegion(round((height - tall) / 2), round((width - wide) / 2), tall, wide)
+        window = ResizedRegion(
+            round((height - crop_height) / 2), round((width - crop_width) / 2), crop_height, crop_width
+        )
         return resize(image, height, width, shape.filter, window)
-    return _padded(resize(image, height, width, shape.filter), tall, wide)
+    return _padded(resize(image, height, width, shape.filter), crop_height, crop_width)
 
 
 def resized_size(size: int | tuple[int, int] | None, height: int, width: int) -> tuple[int, int]:
@@ -33,19 +35,19 @@ def resized_size(size: int | tuple[int, int] | None, height: int, width: int) ->
     return size, int(size * width / height)
 
 
-def _padded(image: Pixels, tall: int, wide: int) -> Pixels:
+def _padded(image: Pixels, crop_height: int, crop_width: int) -> Pixels:
     """Returns the centre of a picture that is smaller than the crop on one side or both, with black borders there.
 
     Source: torchvision, transforms/functional.py (`center_crop`).
     """
     height, width = image.shape[:2]
-    left = (wide - width) // 2 if wide > width else 0
-    top = (tall - height) // 2 if tall > height else 0
-    right = (wide - width + 1) // 2 if wide > width else 0
-    bottom = (tall - height + 1) // 2 if tall > height else 0
-    whole = np.pad(image, ((top, bottom), (left, right), (0, 0)))
-    height, width = whole.shape[:2]
-    if (width, height) == (wide, tall):
-        return whole
-    top, left = round((height - tall) / 2), round((width - wide) / 2)
-    return np.ascontiguousarray(whole[top : top + tall, left : left + wide])
+    first_column = (crop_width - width) // 2 if crop_width > width else 0
+    top = (crop_height - height) // 2 if crop_height > height else 0
+    right = (crop_width - width + 1) // 2 if crop_width > width else 0
+    bottom = (crop_height - height + 1) // 2 if crop_height > height else 0
+    padded = np.pad(image, ((top, bottom), (first_column, right), (0, 0)))
+    height, width = padded.shape[:2]
+    if (width, height) == (crop_width, crop_height):
+        return padded
+    top, first_column = round((height - crop_height) / 2), round((width - crop_width) / 2)
+    return np.ascontiguousarray(padded[top : top + crop_height, first_column : first_column + crop_width])

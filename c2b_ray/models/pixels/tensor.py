@@ -76,14 +76,14 @@ class Preprocessing:
         if self.squash:
             return resize(image, self.height, self.width, self.interpolation)
         short = min(self.height, self.width)
-        tall, wide = round(self.resize * self.height / short), round(self.resize * self.width / short)
+        cover_height, cover_width = round(self.resize * self.height / short), round(self.resize * self.width / short)
         height, width = image.shape[:2]
-        # The picture is made to cover tall × wide: one side fits, the other keeps the proportion (rounded down, as
+        # The picture is made to cover that size: one side fits, the other keeps the proportion (rounded down, as
         # torchvision does) and is trimmed.
-        if width * tall <= height * wide:
-            size = (max(tall, wide * height // width), wide)
+        if width * cover_height <= height * cover_width:
+            size = (max(cover_height, cover_width * height // width), cover_width)
         else:
-            size = (tall, max(wide, tall * width // height))
+            size = (cover_height, max(cover_width, cover_height * width // height))
         window = ResizedRegion(
             round((size[0] - self.height) / 2), round((size[1] - self.width) / 2), self.height, self.width
         )

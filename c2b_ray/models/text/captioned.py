@@ -37,17 +37,17 @@ def parse_answer(text: str, choices: Sequence[str]) -> Answer:
     Understands {"answer": …}, the bare choice, and a sentence in which exactly one choice occurs without a negation: of
     "light blue" and "blue" the longer one where both match.
     """
-    said = _unwrapped(text)
-    tidy = " ".join(said.split()).strip(" .,;:!\"'“”`*").casefold()
+    answer = _unwrapped(text)
+    tidy = " ".join(answer.split()).strip(" .,;:!\"'“”`*").casefold()
     for choice in choices:
         if tidy == " ".join(choice.split()).casefold():
             return Answer(choice)
-    rest, result = tidy, []
+    remaining, result = tidy, []
     for choice in sorted(choices, key=len, reverse=True):
         pattern = _pattern(choice.split())
-        if any(not _DENIED.search(rest[: match.start()]) for match in pattern.finditer(rest)):
+        if any(not _DENIED.search(remaining[: match.start()]) for match in pattern.finditer(remaining)):
             result.append(choice)
-        rest = pattern.sub("…", rest)
+        remaining = pattern.sub("…", remaining)
     if len(result) == 1:
         return Answer(result[0])
     return Answer(None, None, f"named {'several choices' if result else 'no choice'}: said {text.strip()[:200]!r}")
@@ -63,9 +63,9 @@ def among_usable(
     if len(images) != len(rows):
         raise ValueError(f"{len(images)} images for {len(rows)} rows")
     reasons = [unusable(image) for image in images]
-    usable = [i for i, reason in enumerate(reasons) if reason is None]
-    said = iter(ask([images[i] for i in usable], [rows[i] for i in usable]) if usable else [])
-    return [next(said) if reason is None else refuse(reason) for reason in reasons]
+    usable_rows = [i for i, reason in enumerate(reasons) if reason is None]
+    replies = iter(ask([images[i] for i in usable_rows], [rows[i] for i in usable_rows]) if usable_rows else [])
+    return [next(replies) if reason is None else refuse(reason) for reason in reasons]
 
 
 def scores_among_usable(
@@ -73,9 +73,9 @@ def scores_among_usable(
 ) -> Floats:
     """Returns float32 (images, texts): the result of `ask` for usable images, NaN for others."""
     result = np.full((len(images), len(texts)), np.nan, np.float32)
-    usable = [i for i, image in enumerate(images) if unusable(image) is None]
-    if usable and texts:
-        result[usable] = ask([images[i] for i in usable])
+    usable_rows = [i for i, image in enumerate(images) if unusable(image) is None]
+    if usable_rows and texts:
+        result[usable_rows] = ask([images[i] for i in usable_rows])
     return result
 
 
@@ -146,7 +146,7 @@ def scoring_prompt() -> str:
 def captions(images: Sequence[Pixels], labels: Sequence[str], say: Say) -> list[CaptionReply]:
     """Returns the captions of `say`, checked for their labels; failed ones are requested once more in firmer words. An
     unusable image has an error."""
-    return among_usable(images, labels, lambda usable, rows: _captions(usable, rows, say), no_caption)
+    return among_usable(images, labels, lambda usable_images, rows: _captions(usable_images, rows, say), no_caption)
 
 
 def _captions(images: Sequence[Pixels], labels: Sequence[str], say: Say) -> list[CaptionReply]:

@@ -55,12 +55,12 @@ class ChatTokens:
             tokens = self.conversation(request.messages)
         except TemplateError as error:
             return ChatReply("", f"the model's chat template refused the messages: {error}")
-        room = self.context - len(tokens)
+        free_tokens = self.context - len(tokens)
         if request.max_tokens < 1:
             return ChatReply("", f"max_tokens is {request.max_tokens}; a reply needs at least one")
-        if room < 1:
+        if free_tokens < 1:
             return ChatReply("", f"the prompt has {len(tokens)} tokens; the model's context holds {self.context}")
-        return Prompt(tokens, request, min(request.max_tokens, room))
+        return Prompt(tokens, request, min(request.max_tokens, free_tokens))
 
     def conversation(self, messages: Sequence[Message]) -> list[int]:
         """Returns the tokens of a conversation up to the start of the reply. Raises TemplateError where the template
@@ -91,8 +91,8 @@ class ChatTokens:
         text = self.text(tokens[: prompt.limit if end is None else end])
         if end is not None and end < prompt.limit:
             return ChatReply(text)
-        why = "max_tokens" if prompt.limit == prompt.request.max_tokens else "the end of the model's context"
-        return ChatReply(text, f"the reply was cut after {prompt.limit} tokens, at {why}")
+        reason = "max_tokens" if prompt.limit == prompt.request.max_tokens else "the end of the model's context"
+        return ChatReply(text, f"the reply was cut after {prompt.limit} tokens, at {reason}")
 
     def encode(self, text: str) -> list[int]:
         """Returns the tokens of a text that is no chat, with the begin token where the tokenizer puts one."""
@@ -137,6 +137,6 @@ def no_language_model(spec: str, reason: object) -> WeightsError:
 def stop_ids(tokenizer: PreTrainedTokenizerBase, generation: GenerationConfig | None) -> list[int]:
     """Returns every token that ends a reply: those of the generation config (chat models name several) and the
     tokenizer's."""
-    named = generation.eos_token_id if generation is not None else None
-    ids = list(named) if isinstance(named, list) else [named]
+    eos_ids = generation.eos_token_id if generation is not None else None
+    ids = list(eos_ids) if isinstance(eos_ids, list) else [eos_ids]
     return list(dict.fromkeys(i for i in [*ids, tokenizer.eos_token_id] if i is not None))

@@ -35,35 +35,35 @@ class PrefixCache:
     @torch.inference_mode()
     def next_log_probs(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Returns natural-log probabilities of the next token of each row, none of them empty: (rows, vocabulary)."""
-        shared = self._shared(rows)
-        rests = [list(row[len(shared) :]) for row in rows]
-        width = max(map(len, rests))
+        prefix = self._shared(rows)
+        suffixes = [list(row[len(prefix) :]) for row in rows]
+        width = max(map(len, suffixes))
         # Padded on the right, where a causal model does not look from the tokens that count.
-        ids = torch.tensor([rest + [0] * (width - len(rest)) for rest in rests], device=self._model.device)
+        ids = torch.tensor([suffix + [0] * (width - len(suffix)) for suffix in suffixes], device=self._model.device)
         cache = None
-        if shared and self._cache is not None:
+        if prefix and self._cache is not None:
             cache = copy.deepcopy(self._cache)
             cache.batch_repeat_interleave(len(rows))
         logits = self._model(input_ids=ids, past_key_values=cache, use_cache=cache is not None).logits
-        ends = torch.tensor([len(rest) - 1 for rest in rests], device=logits.device)
+        ends = torch.tensor([len(suffix) - 1 for suffix in suffixes], device=logits.device)
         last: Tensor = logits[torch.arange(len(rows), device=logits.device), ends].float().log_softmax(-1)
         return last
 
     def _shared(self, rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """Fills the cache with the rows' common prefix and returns it; it leaves at least one token of each row."""
         shortest = min(map(len, rows))
-        kept = self._tokens
-        if kept and len(kept) < shortest and all(tuple(row[: len(kept)]) == kept for row in rows):
-            return kept
+        cached = self._tokens
+        if cached and len(cached) < shortest and all(tuple(row[: len(cached)]) == cached for row in rows):
+            return cached
         columns = zip(*rows, strict=False)
-        same = next((at for at, column in enumerate(columns) if len(set(column)) > 1), shortest)
-        shared = tuple(rows[0][: min(same, shortest - 1)])
-        if shared and self._repeatable:
-            ids = torch.tensor([shared], device=self._model.device)
+        common = next((i for i, column in enumerate(columns) if len(set(column)) > 1), shortest)
+        prefix = tuple(rows[0][: min(common, shortest - 1)])
+        if prefix and self._repeatable:
+            ids = torch.tensor([prefix], device=self._model.device)
             self._cache = getattr(self._model(input_ids=ids, use_cache=True), "past_key_values", None)
             layers = [] if self._cache is None else self._cache.layers
             self._repeatable = bool(layers) and all(type(layer) in REPEATABLE for layer in layers)
-        self._tokens = shared if self._repeatable else ()
+        self._tokens = prefix if self._repeatable else ()
         return self._tokens
 
 
@@ -136,11 +136,11 @@ class Sampler(LogitsProcessor):
         scores = scores / scores.new_tensor([r.temperature for r in requests])[:, None]
         if any(r.top_p < 1 for r in requests):
             ordered, order = scores.sort(dim=-1, descending=True)
-            before = ordered.softmax(-1).cumsum(-1) - ordered.softmax(-1)
-            outside = before >= scores.new_tensor([r.top_p for r in requests])[:, None]
-            outside[:, 0] = False
-            outside &= scores.new_tensor([r.top_p < 1 for r in requests], dtype=torch.bool)[:, None]
-            scores = scores.masked_fill(outside.gather(-1, order.argsort(-1)), float("-inf"))
+            mass_before = ordered.softmax(-1).cumsum(-1) - ordered.softmax(-1)
+            is_excluded = mass_before >= scores.new_tensor([r.top_p for r in requests])[:, None]
+            is_excluded[:, 0] = False
+            is_excluded &= scores.new_tensor([r.top_p < 1 for r in requests], dtype=torch.bool)[:, None]
+            scores = scores.masked_fill(is_excluded.gather(-1, order.argsort(-1)), float("-inf"))
         noise = torch.stack([torch.empty_like(scores[0]).exponential_(generator=self._generators[i]) for i in indices])
         return scores - noise.log()
 
@@ -160,10 +160,10 @@ def unwritable(tokens: xgrammar.TokenizerInfo, special: Collection[int]) -> list
 def writable_mask(tokens: xgrammar.TokenizerInfo, special: Collection[int]) -> Tensor:
     """Returns all other tokens as a bitmask, int32 (vocabulary / 32, rounded up)."""
     size = len(tokens.decoded_vocab)
-    good = torch.ones(size + -size % 32, dtype=torch.bool)
-    good[size:] = False
-    good[unwritable(tokens, special)] = False
-    words = (good.view(-1, 32).long() << torch.arange(32)).sum(-1)
+    is_writable = torch.ones(size + -size % 32, dtype=torch.bool)
+    is_writable[size:] = False
+    is_writable[unwritable(tokens, special)] = False
+    words = (is_writable.view(-1, 32).long() << torch.arange(32)).sum(-1)
     return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
 
 

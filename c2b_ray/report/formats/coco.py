@@ -24,23 +24,23 @@ Entry = dict[str, Any]
 
 
 def write(images: RunImages, folder: Folder) -> Counted:
-    counted, categories = Counted(), dict[str, int]()
+    counts, categories = Counted(), dict[str, int]()
     pictures, annotations, results = list[Entry](), list[Entry](), dict[str, list[Entry]]()
     for row in images.rows(with_bytes=True):
         size = size_of(row["bytes"])
         if size is None:
             continue
-        path, _ = placed(row, folder, counted)
+        path, _ = placed(row, folder, counts)
         width, height = size
-        number, box = counted.images, [0, 0, width, height]
-        about = {name: row[name] for name in ("image_id", "key", "text", "cells", "tags")}
+        number, box = counts.images, [0, 0, width, height]
+        row_facts = {name: row[name] for name in ("image_id", "key", "text", "cells", "tags")}
         pictures.append(
-            {"id": number, "file_name": below(path, images.root), "width": width, "height": height, "c2b": about}
+            {"id": number, "file_name": below(path, images.root), "width": width, "height": height, "c2b": row_facts}
         )
         if row["truth"] is not None:
             category = categories.setdefault(row["truth"], len(categories) + 1)
-            whole = {"bbox": box, "area": width * height, "iscrowd": 0}
-            annotations.append({"id": len(annotations) + 1, "image_id": number, "category_id": category, **whole})
+            content = {"bbox": box, "area": width * height, "iscrowd": 0}
+            annotations.append({"id": len(annotations) + 1, "image_id": number, "category_id": category, **content})
         for prediction in row["predictions"]:
             if prediction["label"] is not None:
                 category = categories.setdefault(prediction["label"], len(categories) + 1)
@@ -49,13 +49,19 @@ def write(images: RunImages, folder: Folder) -> Counted:
                 answer = {"image_id": number, "category_id": category, "bbox": box, "score": score}
                 results.setdefault(prediction["classifier"], []).append(answer | {"failed": prediction["failed"]})
     info = {"description": images.title, "version": "1", "contributor": "c2b-ray", "c2b": dict(images.about)}
-    named = [{"id": number, "name": name, "supercategory": ""} for name, number in categories.items()]
-    whole = {"info": info, "licenses": [], "images": pictures, "annotations": annotations, "categories": named}
-    folder.put("annotations.json", json_line(whole))
+    category_rows = [{"id": number, "name": name, "supercategory": ""} for name, number in categories.items()]
+    content = {
+        "info": info,
+        "licenses": [],
+        "images": pictures,
+        "annotations": annotations,
+        "categories": category_rows,
+    }
+    folder.put("annotations.json", json_line(content))
     for number, answers in enumerate(results.values()):
         folder.put(f"results-{number}.json", f"{json.dumps(answers, allow_nan=False)}\n".encode())
-    folder.put("README.md", readme(images, counted, _loading(images, list(results))))
-    return counted
+    folder.put("README.md", readme(images, counts, _loading(images, list(results))))
+    return counts
 
 
 def size_of(data: bytes) -> tuple[int, int] | None:
@@ -68,7 +74,9 @@ def size_of(data: bytes) -> tuple[int, int] | None:
 
 
 def _loading(images: RunImages, classifiers: list[str]) -> str:
-    listed = "\n".join(f"- `results-{number}.json`: the answers of `{name}`" for number, name in enumerate(classifiers))
+    file_lines = "\n".join(
+        f"- `results-{number}.json`: the answers of `{name}`" for number, name in enumerate(classifiers)
+    )
     root = f"File names are relative to `{images.root}`.\n\n" if images.root else ""
     answers = '\nanswers = truth.loadRes("results-0.json")' if classifiers else ""
     return f"""{root}```python
@@ -76,5 +84,5 @@ from pycocotools.coco import COCO
 truth = COCO("annotations.json"){answers}
 ```
 
-{listed}
+{file_lines}
 """

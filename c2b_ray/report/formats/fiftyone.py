@@ -20,31 +20,31 @@ from c2b_ray.report.formats.readme import readme
 
 
 def write(images: RunImages, folder: Folder) -> Counted:
-    counted, labels, fields = Counted(), set[str](), dict[str, str]()
+    counts, labels, fields = Counted(), set[str](), dict[str, str]()
     with folder.open("samples.json") as stream:
         stream.write(b'{"samples": [')
         for row in images.rows():
-            path, _ = placed(row, folder, counted)
+            path, _ = placed(row, folder, counts)
             for prediction in row["predictions"]:
                 fields.setdefault(prediction["classifier"], field_name(prediction["classifier"], len(fields)))
                 labels.add(prediction["label"])
             labels.add(row["truth"])
-            stream.write((b",\n" if counted.images > 1 else b"\n") + json_line(sample(row, path, fields)).rstrip())
+            stream.write((b",\n" if counts.images > 1 else b"\n") + json_line(sample(row, path, fields)).rstrip())
         stream.write(b"\n]}\n")
-    known = {"info": dict(images.about), "default_classes": sorted(filter(None, labels))}
-    folder.put("metadata.json", json_line(known))
+    metadata = {"info": dict(images.about), "default_classes": sorted(filter(None, labels))}
+    folder.put("metadata.json", json_line(metadata))
     views = [
         {
-            "name": one.tag if not one.classifier else f"{one.tag} ({one.classifier})",
-            "description": one.sentence,
-            "tag": one.tag,
-            "field": fields.get(one.classifier),
+            "name": finding.tag if not finding.classifier else f"{finding.tag} ({finding.classifier})",
+            "description": finding.sentence,
+            "tag": finding.tag,
+            "field": fields.get(finding.classifier),
         }
-        for one in images.findings
+        for finding in images.findings
     ]
     folder.put("views.json", json_line({"views": views}))
-    folder.put("README.md", readme(images, counted, LOADING))
-    return counted
+    folder.put("README.md", readme(images, counts, LOADING))
+    return counts
 
 
 def sample(row: Row, path: str, fields: Mapping[str, str]) -> dict[str, Any]:

@@ -70,12 +70,12 @@ class Folder:
         for name in names:
             filesystem, path = resolve(f"{self.location}/{name}")
             with files.reading(self.location), open_input(filesystem, path) as stream:
-                rest = b""
+                partial = b""
                 while block := stream.read(2**20):
-                    *whole, rest = (rest + block).split(b"\n")
-                    yield from whole
-                if rest:
-                    yield rest
+                    *complete, partial = (partial + block).split(b"\n")
+                    yield from complete
+                if partial:
+                    yield partial
 
 
 def extension(image: bytes) -> str:
@@ -99,20 +99,22 @@ def folder_names(labels: Iterable[str]) -> dict[str, str]:
     """Returns label → the name of its folder. No two are equal, or differ only in case or in the encoding of
     accents."""
     labels = sorted(labels)
-    alike = Counter(_folded(file_name(label)) for label in labels)
+    count_of_folded = Counter(_folded(file_name(label)) for label in labels)
     return {
-        label: file_name(label) if alike[_folded(file_name(label))] == 1 else f"{_safe(label)}-{content_id(label)[:8]}"
+        label: file_name(label)
+        if count_of_folded[_folded(file_name(label))] == 1
+        else f"{_safe(label)}-{content_id(label)[:8]}"
         for label in labels
     }
 
 
 def _safe(name: str) -> str:
-    kept = "".join(c if c.isalnum() or c in " _-.,()'+&" else "_" for c in name)
-    kept = kept.strip(" ._") or "label"
-    while len(kept.encode()) > _LONGEST:
-        kept = kept[:-1]
-    kept = kept.strip(" ._")
-    return f"label-{kept}" if _RESERVED.match(kept) else kept
+    safe = "".join(c if c.isalnum() or c in " _-.,()'+&" else "_" for c in name)
+    safe = safe.strip(" ._") or "label"
+    while len(safe.encode()) > _LONGEST:
+        safe = safe[:-1]
+    safe = safe.strip(" ._")
+    return f"label-{safe}" if _RESERVED.match(safe) else safe
 
 
 def _folded(name: str) -> str:
@@ -131,15 +133,15 @@ def destination(out: str, identity: dict[str, Any]) -> Iterator[Folder]:
     folder = Folder(out if remote else f"{out}.unfinished")
     if not remote and files.entries(out):
         raise RunError(f"{out}: holds files already; name an empty directory or a new one", run=out)
-    mark = json_line(identity)
-    _check(folder, out, mark)
+    identity_line = json_line(identity)
+    _check(folder, out, identity_line)
     work = f"{folder.location}/{WORK}"
     files.make_directory(work)
     with writers.held(work) if remote else only_writer(resolve(work)[1], out, "exporting to it"):
-        _check(folder, out, mark)
-        files.write_bytes(f"{work}/{IDENTITY}", mark)
+        _check(folder, out, identity_line)
+        files.write_bytes(f"{work}/{IDENTITY}", identity_line)
         yield folder
-        folder.put(MARK, mark)
+        folder.put(MARK, identity_line)
     files.remove_directory(work)
     if not remote:
         _, path = resolve(out)
@@ -147,17 +149,19 @@ def destination(out: str, identity: dict[str, Any]) -> Iterator[Folder]:
             os.replace(resolve(folder.location)[1], path)
 
 
-def _check(folder: Folder, out: str, mark: bytes) -> None:
+def _check(folder: Folder, out: str, identity_line: bytes) -> None:
     """Raises RunError where the folder holds anything but an unfinished export with that mark."""
-    there = files.entries(folder.location)
-    if not there or (there == [WORK] and all(name[0] == "." for name in files.entries(f"{folder.location}/{WORK}"))):
+    existing = files.entries(folder.location)
+    if not existing or (
+        existing == [WORK] and all(name[0] == "." for name in files.entries(f"{folder.location}/{WORK}"))
+    ):
         return
     identity = f"{folder.location}/{WORK}/{IDENTITY}"
     if not files.exists(identity):
         identity = f"{folder.location}/{MARK}"  # killed between its last file and its new name
         if is_remote(folder.location) or not files.exists(identity):
             raise RunError(f"{folder.location}: holds files already; name an empty directory or a new one", run=out)
-    if files.read_bytes(identity) != mark:
+    if files.read_bytes(identity) != identity_line:
         raise RunError(
             f"{folder.location}: holds an unfinished export of another dataset, format or classifier; remove it, or "
             "name another directory",

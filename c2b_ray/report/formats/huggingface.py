@@ -25,7 +25,7 @@ _KINDS = {"image": IMAGE} | {one.name: one.type for one in EXPORTED_IMAGES if on
 
 
 def write(images: RunImages, folder: Folder) -> Counted:
-    counted, size, number = Counted(), 0, 0
+    counts, size, number = Counted(), 0, 0
     features = {name: {"_type": "Image"} if name == "image" else feature(kind) for name, kind in _KINDS.items()}
     schema = pa.schema(list(_KINDS.items()), {b"huggingface": json.dumps({"info": {"features": features}}).encode()})
     compression = {name: "none" if name == "image" else "zstd" for name in _KINDS}
@@ -38,12 +38,12 @@ def write(images: RunImages, folder: Folder) -> Counted:
         ):
             while group and stream.tell() < FILE_BYTES:
                 writer.write_table(pa.Table.from_pylist([_record(row) for row in group], schema))
-                counted.images, counted.copied = counted.images + len(group), counted.copied + len(group)
+                counts.images, counts.copied = counts.images + len(group), counts.copied + len(group)
                 group = _group(rows)
             size += stream.tell()
         number += 1
-    split = {"name": "train", "num_bytes": size, "num_examples": counted.images}
-    shown: list[dict[str, Any]] = [
+    split = {"name": "train", "num_bytes": size, "num_examples": counts.images}
+    feature_rows: list[dict[str, Any]] = [
         {"name": name, **({"dtype": "image"} if name == "image" else yaml_feature(kind))}
         for name, kind in _KINDS.items()
     ]
@@ -51,11 +51,11 @@ def write(images: RunImages, folder: Folder) -> Counted:
         "pretty_name": images.title,
         "task_categories": ["image-classification"],
         "tags": ["c2b-ray", "classifier-failures"],
-        "dataset_info": {"features": shown, "splits": [split], "download_size": size, "dataset_size": size},
+        "dataset_info": {"features": feature_rows, "splits": [split], "download_size": size, "dataset_size": size},
         "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": "data/train-*"}]}],
     }
-    folder.put("README.md", readme(images, counted, LOADING, front))
-    return counted
+    folder.put("README.md", readme(images, counts, LOADING, front))
+    return counts
 
 
 def _group(rows: Iterator[Row]) -> list[Row]:

@@ -50,10 +50,10 @@ class RunImages:
         """Yields the images that are there. `with_bytes`: also those of images that have a location."""
         for table in self.tables(True):
             rows = table.to_pylist()
-            away = [row["image_id"] for row in rows if row["location"] is not None]
-            found = self.read(away) if with_bytes and away else {}
+            located_ids = [row["image_id"] for row in rows if row["location"] is not None]
+            bytes_of_id = self.read(located_ids) if with_bytes and located_ids else {}
             for row in rows:
-                row["bytes"] = row["bytes"] or found.get(row["image_id"])
+                row["bytes"] = row["bytes"] or bytes_of_id.get(row["image_id"])
                 if row["bytes"] is not None or (row["location"] is not None and not with_bytes):
                     yield row
 
@@ -66,14 +66,14 @@ class Counted:
     copied: int = 0
 
 
-def placed(row: Row, folder: Folder, counted: Counted) -> tuple[str, bool]:
+def placed(row: Row, folder: Folder, counts: Counted) -> tuple[str, bool]:
     """Returns the path of an image, and whether it is one inside the export, whose bytes are copied there."""
-    counted.images += 1
+    counts.images += 1
     if row["location"] is not None:
         return row["location"], False
     name = f"{COPIES}/{file_name(row['image_id'])}.{extension(row['bytes'])}"
     folder.put(name, row["bytes"])
-    counted.copied += 1
+    counts.copied += 1
     return name, True
 
 
@@ -89,11 +89,11 @@ COLUMNS = ("image_id", "key", "truth", "text", "classifier", "label", "confidenc
 def images_csv(images: RunImages) -> bytes:
     """Returns CSV with a row per image and prediction, and one for an image without a prediction: COLUMNS."""
     rows = []
-    nobody = {"classifier": None, "label": None, "confidence": None, "failed": None}
+    no_answer = {"classifier": None, "label": None, "confidence": None, "failed": None}
     for table in images.tables(False):
         for row in table.drop_columns(["bytes", "location"]).to_pylist():
-            about = {name: row[name] for name in ("image_id", "key", "truth", "text", "cells", "tags")}
-            rows += [about | answer for answer in row["predictions"] or [nobody]]
+            row_facts = {name: row[name] for name in ("image_id", "key", "truth", "text", "cells", "tags")}
+            rows += [row_facts | answer for answer in row["predictions"] or [no_answer]]
     text, texts = pa.string(), pa.list_(pa.string())
     kinds = {"confidence": pa.float32(), "failed": pa.bool_(), "cells": texts, "tags": texts}
     return csv_of(exported(pa.Table.from_pylist(rows, pa.schema([(name, kinds.get(name, text)) for name in COLUMNS]))))

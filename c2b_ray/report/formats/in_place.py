@@ -31,9 +31,9 @@ class Place:
     @property
     def root(self) -> str:
         """The folder above the files; "" where there is none, or they lie in a store."""
-        if self.opened is None or is_remote(above := self.opened.root or self.opened.location):
+        if self.opened is None or is_remote(folder := self.opened.root or self.opened.location):
             return ""
-        path = os.path.realpath(above)
+        path = os.path.realpath(folder)
         return path if os.path.isdir(path) else os.path.dirname(path)
 
 

@@ -22,25 +22,31 @@ LOCAL = "/data/local-files/?d="
 
 
 def write(images: RunImages, folder: Folder) -> Counted:
-    counted, labels = Counted(), set[str]()
+    counts, labels = Counted(), set[str]()
     with folder.open("tasks.json") as stream:
         stream.write(b"[")
         for row in images.rows():
-            path, _ = placed(row, folder, counted)
+            path, _ = placed(row, folder, counts)
             labels.update(prediction["label"] for prediction in row["predictions"] if prediction["label"] is not None)
             labels.update([row["truth"]] if row["truth"] is not None else [])
-            stream.write((b",\n" if counted.images > 1 else b"\n") + json_line(task(row, path, images.root)).rstrip())
+            stream.write((b",\n" if counts.images > 1 else b"\n") + json_line(task(row, path, images.root)).rstrip())
         stream.write(b"\n]\n")
     folder.put("label_config.xml", label_config(sorted(labels)))
-    folder.put("README.md", readme(images, counted, _loading(images, counted)))
-    return counted
+    folder.put("README.md", readme(images, counts, _loading(images, counts)))
+    return counts
 
 
 def task(row: Row, path: str, root: str) -> dict[str, Any]:
     url = path if is_remote(path) or "://" in path else f"{LOCAL}{quote(below(path, root))}"
-    about = {"truth": row["truth"] or "", "text": row["text"] or "", "findings": ", ".join(row["tags"])}
+    row_facts = {"truth": row["truth"] or "", "text": row["text"] or "", "findings": ", ".join(row["tags"])}
     return {
-        "data": {"image": url, "image_id": row["image_id"], "key": row["key"] or "", "cells": row["cells"], **about},
+        "data": {
+            "image": url,
+            "image_id": row["image_id"],
+            "key": row["key"] or "",
+            "cells": row["cells"],
+            **row_facts,
+        },
         "predictions": [
             {
                 "model_version": prediction["classifier"],
@@ -73,8 +79,8 @@ def label_config(labels: list[str]) -> bytes:
     return bytes(ET.tostring(view, encoding="utf-8")) + b"\n"
 
 
-def _loading(images: RunImages, counted: Counted) -> str:
-    root = images.root if counted.copied < counted.images else "THE PATH OF THIS FOLDER"
+def _loading(images: RunImages, counts: Counted) -> str:
+    root = images.root if counts.copied < counts.images else "THE PATH OF THIS FOLDER"
     return f"""Make a project with `label_config.xml` as its labelling interface, and import `tasks.json`.
 
 Images of this machine are served below one folder. Before Label Studio starts:

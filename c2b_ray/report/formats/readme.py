@@ -13,15 +13,15 @@ from c2b_ray.report.formats.images import Counted, RunImages
 MOST_FINDINGS = 100
 
 
-def readme(images: RunImages, counted: Counted, loading: str, front: Mapping[str, Any] | None = None) -> bytes:
+def readme(images: RunImages, counts: Counted, loading: str, front: Mapping[str, Any] | None = None) -> bytes:
     """Returns the file. `loading`: Markdown about reading the folder. `front`: YAML for a hub's pages."""
-    findings = [f"- `{one.tag}`: {_line(one.sentence)}" for one in images.findings[:MOST_FINDINGS]]
+    findings = [f"- `{finding.tag}`: {_line(finding.sentence)}" for finding in images.findings[:MOST_FINDINGS]]
     if len(images.findings) > MOST_FINDINGS:
         findings.append(f"- And {words.count(len(images.findings) - MOST_FINDINGS)} more, in the run's report.")
     parts = [
         f"# {images.title}",
-        f"{words.plural(counted.images, 'image')} of the run `{images.about.get('run_id')}` of c2b-ray. "
-        f"{_place(counted)}",
+        f"{words.plural(counts.images, 'image')} of the run `{images.about.get('run_id')}` of c2b-ray. "
+        f"{_place(counts)}",
         "They were selected by their failures or findings: shares among them say nothing of how often a classifier "
         "fails.",
         "## Findings",
@@ -36,13 +36,13 @@ def readme(images: RunImages, counted: Counted, loading: str, front: Mapping[str
     return (head + "\n\n".join(parts) + "\n").encode()
 
 
-def _place(counted: Counted) -> str:
-    if counted.copied == counted.images:
+def _place(counts: Counted) -> str:
+    if counts.copied == counts.images:
         return "Their files are copies, inside this folder."
-    if not counted.copied:
+    if not counts.copied:
         return "Their files lie where the run read them, and are not copied."
-    copied = words.count(counted.copied)
-    return f"The files of {copied} are copies, inside this folder; the others lie where the run read them."
+    n_copied = words.count(counts.copied)
+    return f"The files of {n_copied} are copies, inside this folder; the others lie where the run read them."
 
 
 def _line(text: str) -> str:

@@ -76,7 +76,7 @@ class OfClasses:
         targets = ComparedColumn.of(labels, TARGET)
         if targets.held is not None:
             return OfClasses(("",), np.where(targets.missing, -1, 0))
-        forms = {normalise(name): place for place, name in enumerate(classes)}
+        forms = {normalise(name): position for position, name in enumerate(classes)}
         of_forms = np.array([-1 if form is None else forms.get(form, -1) for form in targets.forms], np.int64)
         return OfClasses(tuple(classes), of_forms[targets.numbers])
 
@@ -87,7 +87,12 @@ class OfClasses:
 
 
 def cut_within_classes(
-    attribute: str, origin: Origin, measure: str, numbers: ArrayLike, of: OfClasses, words: Sequence[str] = LOW_TO_HIGH
+    attribute: str,
+    origin: Origin,
+    measure: str,
+    numbers: ArrayLike,
+    image_classes: OfClasses,
+    words: Sequence[str] = LOW_TO_HIGH,
 ) -> Derived | str:
     """Returns the attribute of numbers, (rows,), NaN where there is none, cut within each class; or why there is none.
 
@@ -95,18 +100,18 @@ def cut_within_classes(
     values; with one edge alone, it has the first and the last word.
     """
     x = np.asarray(numbers, np.float64)
-    places = np.full(len(x), -1, np.int64)
+    codes = np.full(len(x), -1, np.int64)
     ranges: dict[str, dict[str, str]] = {}
-    for place, name in enumerate(of.classes):
-        here = np.flatnonzero(of.places == place)
-        edges = quantile_edges(x[here], SHARES).tolist()
+    for position, name in enumerate(image_classes.classes):
+        in_class = np.flatnonzero(image_classes.places == position)
+        edges = quantile_edges(x[in_class], SHARES).tolist()
         if edges:
-            chosen = list(range(len(words))) if len(edges) == len(SHARES) else [0, len(words) - 1]
-            places[here] = np.array([*chosen, -1])[assigned(x[here], edges)]
-            ranges[name] = dict(zip((words[at] for at in chosen), ranges_of(edges), strict=True))
+            chosen_words = list(range(len(words))) if len(edges) == len(SHARES) else [0, len(words) - 1]
+            codes[in_class] = np.array([*chosen_words, -1])[assigned(x[in_class], edges)]
+            ranges[name] = dict(zip((words[i] for i in chosen_words), ranges_of(edges), strict=True))
     if not ranges:
-        return _too_alike(x[of.rows])
-    return Derived(attribute, origin, measure, coded(places, words), ranges)
+        return _too_alike(x[image_classes.rows])
+    return Derived(attribute, origin, measure, coded(codes, words), ranges)
 
 
 def cut_at(attribute: str, origin: Origin, measure: str, numbers: ArrayLike, edges: Sequence[float]) -> Derived:
@@ -120,24 +125,26 @@ def named_values(
     origin: Origin,
     measure: str,
     values: pa.Array,
-    of: OfClasses,
+    image_classes: OfClasses,
     ranges: Mapping[str, str] | None = None,
 ) -> Derived | str:
     """Returns the attribute of values that are names, without those of less than `LEAST_SHARE` of a class; or why there
     is none. `ranges`: value → its range in words, where it has one."""
     distinct = values.cast(pa.string()).dictionary_encode()
     names = distinct.dictionary.to_pylist()
-    at = distinct.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    kept = np.full(len(at), -1, np.int64)
-    for place in range(len(of.classes)):
-        here = np.flatnonzero(of.places == place)
-        counts = np.bincount(at[here][at[here] >= 0], minlength=len(names))
-        common = counts >= max(1.0, LEAST_SHARE * len(here))
+    codes = distinct.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    kept_codes = np.full(len(codes), -1, np.int64)
+    for position in range(len(image_classes.classes)):
+        in_class = np.flatnonzero(image_classes.places == position)
+        counts = np.bincount(codes[in_class][codes[in_class] >= 0], minlength=len(names))
+        common = counts >= max(1.0, LEAST_SHARE * len(in_class))
         if common.sum() >= 2:
-            kept[here] = np.where((at[here] >= 0) & np.append(common, False)[at[here]], at[here], -1)
-    if not (kept >= 0).any():
+            kept_codes[in_class] = np.where(
+                (codes[in_class] >= 0) & np.append(common, False)[codes[in_class]], codes[in_class], -1
+            )
+    if not (kept_codes >= 0).any():
         return "no class has two values with a twentieth of its images each"
-    return Derived(attribute, origin, measure, coded(kept, names), {"": dict(ranges)} if ranges else {})
+    return Derived(attribute, origin, measure, coded(kept_codes, names), {"": dict(ranges)} if ranges else {})
 
 
 def coded(places: Places, names: Sequence[str]) -> pa.DictionaryArray:
@@ -147,7 +154,7 @@ def coded(places: Places, names: Sequence[str]) -> pa.DictionaryArray:
 
 
 def derived_properties(
-    properties: pa.Table, wanted: Sequence[ImageProperty], of: OfClasses
+    properties: pa.Table, image_properties: Sequence[ImageProperty], image_classes: OfClasses
 ) -> tuple[list[Derived], dict[str, str]]:
     """Returns the attributes of measured images, and of those that are none: name → the reason.
 
@@ -155,58 +162,62 @@ def derived_properties(
     """
     rows = properties["row"].to_numpy()
     attributes, reasons = [], {}
-    for one in wanted:
-        if one.values:
-            numbers = np.full(len(of.places), np.nan)
-            numbers[rows] = properties[one.column].to_numpy()
-            found = cut_within_classes(one.name, "property", one.measure, numbers, of, one.values)
+    for image_property in image_properties:
+        if image_property.values:
+            numbers = np.full(len(image_classes.places), np.nan)
+            numbers[rows] = properties[image_property.column].to_numpy()
+            result = cut_within_classes(
+                image_property.name, "property", image_property.measure, numbers, image_classes, image_property.values
+            )
         else:
-            names = np.full(len(of.places), -1, np.int64)
-            distinct = properties[one.column].combine_chunks().dictionary_encode()
+            names = np.full(len(image_classes.places), -1, np.int64)
+            distinct = properties[image_property.column].combine_chunks().dictionary_encode()
             names[rows] = distinct.indices.fill_null(-1).to_numpy(zero_copy_only=False)
             values = coded(names, distinct.dictionary.to_pylist())
-            found = named_values(one.name, "property", one.measure, values, of)
-        if isinstance(found, Derived):
-            attributes.append(found)
+            result = named_values(image_property.name, "property", image_property.measure, values, image_classes)
+        if isinstance(result, Derived):
+            attributes.append(result)
         else:
-            reasons[one.name] = found
+            reasons[image_property.name] = result
     return attributes, reasons
 
 
 def with_derived(labels: pa.Table, derived: Sequence[Derived]) -> pa.Table:
     """Returns the labels with the columns of derived attributes, each in place of a column of its name."""
-    for one in derived:
-        if one.attribute in labels.column_names:
-            labels = labels.set_column(labels.column_names.index(one.attribute), one.attribute, one.column)
+    for attribute in derived:
+        if attribute.attribute in labels.column_names:
+            labels = labels.set_column(
+                labels.column_names.index(attribute.attribute), attribute.attribute, attribute.column
+            )
         else:
-            labels = labels.append_column(one.attribute, one.column)
+            labels = labels.append_column(attribute.attribute, attribute.column)
     return labels
 
 
 def with_origins(proposals: pa.Table, derived: Sequence[Derived]) -> pa.Table:
     """Returns the proposals, `source` of the derived attributes being where they come from."""
-    origins = {one.attribute: one.origin for one in derived}
+    origins = {derived_attribute.attribute: derived_attribute.origin for derived_attribute in derived}
     sources = [
         origins.get(attribute, source)
         for attribute, source in zip(proposals["attribute"].to_pylist(), proposals["source"].to_pylist(), strict=True)
     ]
-    at = proposals.schema.get_field_index("source")
-    return proposals.set_column(at, proposals.schema.field(at), pa.array(sources, pa.string()))
+    index = proposals.schema.get_field_index("source")
+    return proposals.set_column(index, proposals.schema.field(index), pa.array(sources, pa.string()))
 
 
 def ranges_of(edges: Sequence[float]) -> list[str]:
     """Returns the ranges between edges in words, from low to high; each edge belongs to the range above it."""
-    shown = [f"{edge:.12g}" for edge in edges]
-    between = [f"{low} to {high}" for low, high in pairwise(shown)]
-    return [f"below {shown[0]}", *between, f"{shown[-1]} or more"]
+    texts = [f"{edge:.12g}" for edge in edges]
+    between = [f"{low} to {high}" for low, high in pairwise(texts)]
+    return [f"below {texts[0]}", *between, f"{texts[-1]} or more"]
 
 
 def _too_alike(numbers: NDArray[np.float64]) -> str:
-    known = numbers[~np.isnan(numbers)]
-    if not len(known):
+    measured = numbers[~np.isnan(numbers)]
+    if not len(measured):
         return "no image has it"
-    value, count = max(zip(*np.unique(known, return_counts=True), strict=True), key=lambda pair: pair[1])
-    return f"the images of each class are too alike in it ({count / len(known):.0%} have {value:.4g})"
+    value, count = max(zip(*np.unique(measured, return_counts=True), strict=True), key=lambda pair: pair[1])
+    return f"the images of each class are too alike in it ({count / len(measured):.0%} have {value:.4g})"
 
 
 # Columns of numbers and dates of a labelled table, cut into values as measurements are (`derived`).
@@ -246,7 +257,7 @@ class Moment(NamedTuple):
 
 
 def cut_columns(
-    labels: pa.Table, of: OfClasses, cut: Mapping[str, CutBy] | None, field: str = "images.cut"
+    labels: pa.Table, image_classes: OfClasses, cut: Mapping[str, CutBy] | None, field: str = "images.cut"
 ) -> tuple[pa.Table, list[Derived], dict[str, str]]:
     """Returns the labels with attributes in place of the columns that are cut, these attributes, and of columns that
     give none: name → the reason.
@@ -259,64 +270,68 @@ def cut_columns(
     reasons: dict[str, str] = {}
     by_default = {name: by for name, by in _all_of(labels).items() if not _OF_ANSWERS.search(name)}
     for name, by in (by_default if cut is None else _checked(labels, cut, field)).items():
-        found = _of_numbers(labels, name, by, of) if by == QUANTILES or not isinstance(by, str) else None
-        if found is None:
-            found = _of_dates(labels, name, by, of)
-        if not found:
+        derived_values = (
+            _of_numbers(labels, name, by, image_classes) if by == QUANTILES or not isinstance(by, str) else None
+        )
+        if derived_values is None:
+            derived_values = _of_dates(labels, name, by, image_classes)
+        if not derived_values:
             reasons[name] = "its numbers or dates do not vary enough within any class"
             continue
-        for attribute, one in found.items():
-            if isinstance(one, str):
-                reasons[attribute] = one
+        for attribute, result in derived_values.items():
+            if isinstance(result, str):
+                reasons[attribute] = result
             else:
-                attributes.append(one)
+                attributes.append(result)
         labels = labels.drop_columns([name])
-    for one in attributes:
-        labels = labels.append_column(one.attribute, one.column)
+    for derived_attribute in attributes:
+        labels = labels.append_column(derived_attribute.attribute, derived_attribute.column)
     return labels, attributes, reasons
 
 
 def can_be_cut(labels: pa.Table) -> dict[str, str]:
     """Returns the columns that are no attributes as they are and could be cut → how: `quantiles`, or the first part of
     its dates that varies."""
-    found = {name: by or next(iter(_varying(labels[name])), None) for name, by in _all_of(labels).items()}
-    return {name: by for name, by in found.items() if by is not None}
+    cuts = {name: by or next(iter(_varying(labels[name])), None) for name, by in _all_of(labels).items()}
+    return {name: by for name, by in cuts.items() if by is not None}
 
 
 def _varying(column: pa.ChunkedArray) -> list[str]:
     """Returns the parts of a column of dates that vary."""
     moments = _moments(column)
     values = [] if moments is None else moments.of_values
-    return [part for part in _PARTS if len({getattr(one, part) for one in values} - {None}) > 1]
+    return [part for part in _PARTS if len({getattr(moment, part) for moment in values} - {None}) > 1]
 
 
 def _all_of(labels: pa.Table) -> dict[str, str]:
-    found = {}
+    cuts = {}
     for name in labels.column_names:
         if name == TARGET or no_attribute(labels[name]) is None:
             continue
         if (numbers := _numbers(labels[name])) is not None:
             if not _numbers_rows(name, labels[name], numbers):
-                found[name] = QUANTILES
+                cuts[name] = QUANTILES
         elif _moments(labels[name]) is not None:
-            found[name] = ""  # all parts that vary
-    return found
+            cuts[name] = ""  # all parts that vary
+    return cuts
 
 
 def _checked(labels: pa.Table, cut: Mapping[str, CutBy], field: str) -> dict[str, CutBy]:
     """Returns the columns as the table names them. Raises ConfigError as `cut_columns` says."""
     names = [name for name in labels.column_names if name != TARGET]
     result: dict[str, CutBy] = {}
-    for asked, by in cut.items():
-        same = [name for name in names if normalise(name) == normalise(asked)]
-        if len(same) != 1:
-            raise ConfigError(f"{field}.{asked}", f"the labelled table has no such column; {nearest(asked, names)}")
-        dates = isinstance(by, str) and by != QUANTILES
-        if (_moments if dates else _numbers)(labels[same[0]]) is None:
-            held = next((v for v in labels[same[0]].unique().to_pylist() if v and not _readable(v, dates)), None)
+    for column, cut_by in cut.items():
+        matches = [name for name in names if normalise(name) == normalise(column)]
+        if len(matches) != 1:
+            raise ConfigError(f"{field}.{column}", f"the labelled table has no such column; {nearest(column, names)}")
+        dates = isinstance(cut_by, str) and cut_by != QUANTILES
+        if (_moments if dates else _numbers)(labels[matches[0]]) is None:
+            unreadable = next(
+                (v for v in labels[matches[0]].unique().to_pylist() if v and not _readable(v, dates)), None
+            )
             kind = "dates, such as 2026-05-03 or 2026-05-03 14:30" if dates else "numbers"
-            raise ConfigError(f"{field}.{asked}", f"expected {kind}, and the column has {held!r}; leave it out")
-        result[same[0]] = by
+            raise ConfigError(f"{field}.{column}", f"expected {kind}, and the column has {unreadable!r}; leave it out")
+        result[matches[0]] = cut_by
     return result
 
 
@@ -324,44 +339,46 @@ def _readable(text: str, dates: bool) -> bool:
     return (_moment(text, None) is not None) if dates else bool(NUMBER.match(text))
 
 
-def _of_numbers(labels: pa.Table, name: str, by: CutBy, of: OfClasses) -> dict[str, Derived | str] | None:
+def _of_numbers(
+    labels: pa.Table, name: str, cut_by: CutBy, image_classes: OfClasses
+) -> dict[str, Derived | str] | None:
     numbers = _numbers(labels[name])
     if numbers is None:
         return None
     measure = f"column {name}"
-    if isinstance(by, str):
-        return {name: cut_within_classes(name, "number", measure, numbers, of)}
-    return {name: cut_at(name, "number", measure, numbers, by)}
+    if isinstance(cut_by, str):
+        return {name: cut_within_classes(name, "number", measure, numbers, image_classes)}
+    return {name: cut_at(name, "number", measure, numbers, cut_by)}
 
 
-def _of_dates(labels: pa.Table, name: str, by: CutBy, of: OfClasses) -> dict[str, Derived | str]:
+def _of_dates(labels: pa.Table, name: str, cut_by: CutBy, image_classes: OfClasses) -> dict[str, Derived | str]:
     moments = _moments(labels[name])
     assert moments is not None
-    found: dict[str, Derived | str] = {}
+    result: dict[str, Derived | str] = {}
     for part, derive in _PARTS.items():
-        values = np.array([np.nan if (v := getattr(one, part)) is None else v for one in moments.of_values])
+        values = np.array([np.nan if (v := getattr(moment, part)) is None else v for moment in moments.of_values])
         numbers = np.append(values, np.nan)[moments.places]
-        if by in ("", part) and len(np.unique(numbers[~np.isnan(numbers)])) > 1:
-            one = derive(f"{part} of {name}", f"{part} of column {name}", numbers, of)
-            if isinstance(one, Derived) or by == part:
-                found[f"{part} of {name}"] = one
-    return found
+        if cut_by in ("", part) and len(np.unique(numbers[~np.isnan(numbers)])) > 1:
+            attribute = derive(f"{part} of {name}", f"{part} of column {name}", numbers, image_classes)
+            if isinstance(attribute, Derived) or cut_by == part:
+                result[f"{part} of {name}"] = attribute
+    return result
 
 
-def _hours(attribute: str, measure: str, numbers: NDArray[np.float64], of: OfClasses) -> Derived | str:
-    return named_values(attribute, "date", measure, _named(numbers // 6, tuple(HOURS)), of, HOURS)
+def _hours(attribute: str, measure: str, numbers: NDArray[np.float64], image_classes: OfClasses) -> Derived | str:
+    return named_values(attribute, "date", measure, _named(numbers // 6, tuple(HOURS)), image_classes, HOURS)
 
 
-def _months(attribute: str, measure: str, numbers: NDArray[np.float64], of: OfClasses) -> Derived | str:
-    return named_values(attribute, "date", measure, _named(numbers % 12 // 3, MONTHS), of)
+def _months(attribute: str, measure: str, numbers: NDArray[np.float64], image_classes: OfClasses) -> Derived | str:
+    return named_values(attribute, "date", measure, _named(numbers % 12 // 3, MONTHS), image_classes)
 
 
-def _years(attribute: str, measure: str, numbers: NDArray[np.float64], of: OfClasses) -> Derived | str:
+def _years(attribute: str, measure: str, numbers: NDArray[np.float64], image_classes: OfClasses) -> Derived | str:
     years = np.unique(numbers[~np.isnan(numbers)])
     if len(years) > MOST_YEARS:
-        return cut_within_classes(attribute, "date", measure, numbers, of, ("early", "medium", "late"))
-    at = np.where(np.isnan(numbers), np.nan, np.searchsorted(years, numbers))
-    return named_values(attribute, "date", measure, _named(at, [f"{year:.0f}" for year in years]), of)
+        return cut_within_classes(attribute, "date", measure, numbers, image_classes, ("early", "medium", "late"))
+    positions = np.where(np.isnan(numbers), np.nan, np.searchsorted(years, numbers))
+    return named_values(attribute, "date", measure, _named(positions, [f"{year:.0f}" for year in years]), image_classes)
 
 
 _PARTS: Mapping[str, Callable[[str, str, NDArray[np.float64], OfClasses], Derived | str]] = {
@@ -381,18 +398,18 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
     texts = distinct.dictionary.to_pylist()
     if not texts or not all(map(NUMBER.match, texts)):
         return None
-    at = distinct.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+    codes = distinct.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
     values = np.array([*map(float, texts), np.nan])
-    return np.asarray(np.where(np.isfinite(values), values, np.nan)[at])
+    return np.asarray(np.where(np.isfinite(values), values, np.nan)[codes])
 
 
 def _numbers_rows(name: str, column: pa.ChunkedArray, numbers: NDArray[np.float64]) -> bool:
-    """Tells whether a column of numbers names each row: all are whole and different, and consecutive or called so."""
-    known = numbers[~np.isnan(numbers)]
-    whole = all(map(WHOLE.match, column.unique().drop_null().cast(pa.string()).to_pylist()))
-    if not whole or len(np.unique(known)) < len(known):
+    """Tells whether a column of numbers names each row: all are whole, different, and consecutive or called an id."""
+    present = numbers[~np.isnan(numbers)]
+    are_whole = all(map(WHOLE.match, column.unique().drop_null().cast(pa.string()).to_pylist()))
+    if not are_whole or len(np.unique(present)) < len(present):
         return False
-    return bool(_IDENTIFIER.search(name)) or bool(known.max() - known.min() + 1 == len(known))
+    return bool(_IDENTIFIER.search(name)) or bool(present.max() - present.min() + 1 == len(present))
 
 
 class _Moments(NamedTuple):
@@ -408,13 +425,13 @@ def _moments(column: pa.ChunkedArray) -> _Moments | None:
     texts = distinct.dictionary.to_pylist()
     day_first = _day_first(texts)
     moments = [_moment(text, day_first) for text in texts]
-    if not moments or any(one is None for one in moments):
+    if not moments or any(moment is None for moment in moments):
         return None
-    known = [one for one in moments if one is not None]
-    if all(one.hour in (None, 0) for one in known):  # dates that were stored as moments: midnight is no hour
-        known = [one._replace(hour=None) for one in known]
-    at = distinct.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
-    return _Moments(known, at)
+    dates = [moment for moment in moments if moment is not None]
+    if all(moment.hour in (None, 0) for moment in dates):  # dates that were stored as moments: midnight is no hour
+        dates = [moment._replace(hour=None) for moment in dates]
+    codes = distinct.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
+    return _Moments(dates, codes)
 
 
 def _moment(text: str, day_first: bool | None) -> Moment | None:

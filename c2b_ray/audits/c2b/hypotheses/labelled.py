@@ -62,12 +62,12 @@ def caption_pairs(
     for row, reply in zip(rows, replies, strict=True):
         first, second = _both(row, texts)
         if isinstance(reply, ReplyError):
-            about = f"{row['target_class']}/{row['attribute']}/{row['bias_class']}"
-            rejected.append({"step": "caption", "about": about, "reply": reply.reply, "reason": str(reply)})
+            cell_name = f"{row['target_class']}/{row['attribute']}/{row['bias_class']}"
+            rejected.append({"step": "caption", "about": cell_name, "reply": reply.reply, "reason": str(reply)})
         row["text"] = reply if isinstance(reply, str) else _continued(row, first, second)
         row["caption_id"] = content_id("caption", row["proposal_id"], row["bias_class"], row["number"], row["text"])
-    kept = [{name: row[name] for name in CAPTIONS.names} for row in rows]
-    return pa.Table.from_pylist(kept, CAPTIONS), pa.Table.from_pylist(rejected, REJECTED)
+    caption_rows = [{name: row[name] for name in CAPTIONS.names} for row in rows]
+    return pa.Table.from_pylist(caption_rows, CAPTIONS), pa.Table.from_pylist(rejected, REJECTED)
 
 
 def _row(pair: Pair, x: str, y: str, number: int) -> Cell:
@@ -110,19 +110,21 @@ def _ask(rows: Sequence[Cell], texts: Texts, language_model: LanguageModel, seed
     return result
 
 
-def _checked(text: str, whole: str, row: Cell, both: tuple[str, str]) -> str:
+def _checked(text: str, reply: str, row: Cell, pair_captions: tuple[str, str]) -> str:
     """Returns the caption. Raises ReplyError unless it names the class and uses a word that is specific to each of the
     two captions."""
-    said = _words(text)
+    caption_words = _words(text)
     if not names_class(text, row["target_class"]):
-        raise ReplyError("the caption does not name the class", whole)
-    words_a, words_b = (_words(one) | _words(value) for one, value in zip(both, row["values"], strict=True))
-    for mine, theirs, part, value in (
+        raise ReplyError("the caption does not name the class", reply)
+    words_a, words_b = (
+        _words(caption) | _words(value) for caption, value in zip(pair_captions, row["values"], strict=True)
+    )
+    for own_words, other_words, part, value in (
         (words_a, words_b, row["pair"].a, row["values"][0]),
         (words_b, words_a, row["pair"].b, row["values"][1]),
     ):
-        if not (mine - theirs) & said:
-            raise ReplyError(f"the caption does not show that {part['attribute']} is {value}", whole)
+        if not (own_words - other_words) & caption_words:
+            raise ReplyError(f"the caption does not show that {part['attribute']} is {value}", reply)
     return text
 
 
@@ -134,12 +136,12 @@ def _continued(row: Cell, first: str, second: str) -> str:
     """Returns the first caption with what the second says after the class, or both values in general words where it
     says nothing there."""
     match = re.search(rf"(?<!\w){re.escape(row['target_class'])}(?!\w)", second, re.IGNORECASE)
-    rest = second[match.end() :].strip().rstrip(".") if match else ""
-    if not re.search(r"\w", rest):
+    ending = second[match.end() :].strip().rstrip(".") if match else ""
+    if not re.search(r"\w", ending):
         pair, (x, y) = row["pair"], row["values"]
-        both = [(pair.a["attribute"], x), (pair.b["attribute"], y)]
-        return caption_of(row["target_class"], both, row["number"])
-    return f"{first.rstrip('. ')}{'' if rest[0] in ',;:.' else ' '}{rest}"
+        values = [(pair.a["attribute"], x), (pair.b["attribute"], y)]
+        return caption_of(row["target_class"], values, row["number"])
+    return f"{first.rstrip('. ')}{'' if ending[0] in ',;:.' else ' '}{ending}"
 
 
 # Turns a labelled table into captions and images: a caption for each value of each attribute, and the rows that it
@@ -165,10 +167,10 @@ class RowDraws:
         """Yields batches of `tables.DRAWS`."""
         for caption, rows in self.rows.items():
             for start in range(0, len(rows), IDS_AT_ONCE):
-                some = rows[start : start + IDS_AT_ONCE]
-                count = len(some)
+                batch = rows[start : start + IDS_AT_ONCE]
+                count = len(batch)
                 ranks = np.arange(start, start + count)
-                draws = draws_of(pa.repeat(caption, count), some, self.revision, ranks, no_numbers(count), LABELLED)
+                draws = draws_of(pa.repeat(caption, count), batch, self.revision, ranks, no_numbers(count), LABELLED)
                 yield from draws.to_batches()
 
     def table(self) -> pa.Table:
@@ -176,10 +178,10 @@ class RowDraws:
 
     def distinct(self) -> Rows:
         """Returns each row once, in ascending order."""
-        drawn = np.zeros(1 + max((int(rows.max(initial=-1)) for rows in self.rows.values()), default=-1), bool)
+        is_drawn = np.zeros(1 + max((int(rows.max(initial=-1)) for rows in self.rows.values()), default=-1), bool)
         for rows in self.rows.values():
-            drawn[rows] = True
-        return np.flatnonzero(drawn).astype(np.int32)
+            is_drawn[rows] = True
+        return np.flatnonzero(is_drawn).astype(np.int32)
 
     def image_ids(self) -> pa.Array:
         """Returns the id of each image once."""
@@ -190,13 +192,13 @@ class RowDraws:
         return RowDraws({caption: rows[: most.get(caption, 0)] for caption, rows in self.rows.items()}, self.revision)
 
     def where(self, kept: Callable[[pa.Array], Mask]) -> RowDraws:
-        """Returns the rows whose image ids `kept` accepts."""
+        """Returns the rows whose image ids `accepts` accepts."""
         return RowDraws({caption: self._kept(rows, kept) for caption, rows in self.rows.items()}, self.revision)
 
-    def _kept(self, rows: Rows, kept: Callable[[pa.Array], Mask]) -> Rows:
-        some = [rows[start : start + IDS_AT_ONCE] for start in range(0, len(rows), IDS_AT_ONCE)]
-        left = np.concatenate([rows[:0], *(part[kept(image_ids(part, self.revision))] for part in some)])
-        return rows if len(left) == len(rows) else left  # no copy of millions
+    def _kept(self, rows: Rows, accepts: Callable[[pa.Array], Mask]) -> Rows:
+        chunks = [rows[start : start + IDS_AT_ONCE] for start in range(0, len(rows), IDS_AT_ONCE)]
+        accepted = np.concatenate([rows[:0], *(part[accepts(image_ids(part, self.revision))] for part in chunks)])
+        return rows if len(accepted) == len(rows) else accepted  # no copy of millions
 
     def equals(self, other: RowDraws) -> bool:
         return self.rows.keys() == other.rows.keys() and all(
@@ -270,26 +272,26 @@ def labelled_pair_rows(
     return pa.Table.from_pylist(captions, CAPTIONS), RowDraws(draws, revision)
 
 
-def lacking(proposals: pa.Table, classes: Sequence[str], chosen: Mapping[str, Sequence[str]]) -> list[str]:
+def lacking(proposals: pa.Table, classes: Sequence[str], chosen_values: Mapping[str, Sequence[str]]) -> list[str]:
     """Returns in words which of the chosen attributes and values have no image in some class, and so are not compared
     there."""
     of_class: dict[tuple[str, str], list[str]] = {
         (row["target_class"], row["attribute"]): row["bias_classes"] for row in proposals.to_pylist()
     }
-    said = []
-    for attribute, values in chosen.items():
+    sentences = []
+    for attribute, values in chosen_values.items():
         for name in classes:
             present = of_class.get((name, attribute), [])
             absent = [value for value in values if value not in present]
             if not present:
-                said.append(f"{attribute} of {name}: fewer than two values have images, so nothing is compared")
+                sentences.append(f"{attribute} of {name}: fewer than two values have images, so nothing is compared")
             elif absent:
-                said.append(f"{attribute} of {name}: no image shows {', '.join(map(repr, absent))}")
-    return said
+                sentences.append(f"{attribute} of {name}: no image shows {', '.join(map(repr, absent))}")
+    return sentences
 
 
-def _limited(drawn: Mask, limit: Limit, caption_id: str) -> Rows:
-    rows = np.flatnonzero(drawn)
+def _limited(is_drawn: Mask, limit: Limit, caption_id: str) -> Rows:
+    rows = np.flatnonzero(is_drawn)
     most, seed = limit
     if most is not None and len(rows) > most:
         rows = np.sort(np.random.default_rng(seed_of("labelled", caption_id, seed)).permutation(rows)[:most])

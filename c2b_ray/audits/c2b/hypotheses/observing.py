@@ -65,9 +65,9 @@ def observe(run: C2BRun, runner: Runner, looked: Looked, look: Look, on_progress
     run.begin_writing()
     digests = [content_id("asked", name, *look.asked[name]) for name in looked.of.classes]
     places = looked.of.places.astype(np.min_scalar_type(-len(digests)))
-    named = partial(_named, classes=looked.of.classes, digests=digests, places=places)
+    name_rows = partial(_named, classes=looked.of.classes, digests=digests, places=places)
     runner.run(
-        replace(numbered(rows, revision, "observation_id", named), total=len(rows)),
+        replace(numbered(rows, revision, "observation_id", name_rows), total=len(rows)),
         look.step,
         look.role,
         run.location(look.table),
@@ -76,14 +76,14 @@ def observe(run: C2BRun, runner: Runner, looked: Looked, look: Look, on_progress
         on_progress=on_progress,
         prepare=partial(with_files, load=load),
     )
-    found = pa.concat_tables(_said(run, look, looked, digests))
-    errors = found["error"].drop_null()
-    if len(errors) > LEAST * found.num_rows:
+    said = pa.concat_tables(_said(run, look, looked, digests))
+    errors = said["error"].drop_null()
+    if len(errors) > LEAST * said.num_rows:
         raise SourceError(
-            f"{run.path}: of {len(errors):,} of {found.num_rows:,} images {look.table} say nothing; the first reason: "
+            f"{run.path}: of {len(errors):,} of {said.num_rows:,} images {look.table} say nothing; the first reason: "
             f"{errors[0]}. Mend the cause, delete {run.location(look.table)} and run the audit again"
         )
-    return found.filter(pc.is_null(found["error"])).sort_by("row")
+    return said.filter(pc.is_null(said["error"])).sort_by("row")
 
 
 def _named(
@@ -91,11 +91,13 @@ def _named(
 ) -> pa.Table:
     of_rows = places[rows["row"].to_numpy()].tolist()
     ids = [
-        content_id("observe", image, digests[place])
-        for image, place in zip(rows["image_id"].to_pylist(), of_rows, strict=True)
+        content_id("observe", image, digests[class_number])
+        for image, class_number in zip(rows["image_id"].to_pylist(), of_rows, strict=True)
     ]
     rows = rows.append_column("observation_id", pa.array(ids, pa.string()))
-    return rows.append_column("target_class", pa.array([classes[place] for place in of_rows], pa.string()))
+    return rows.append_column(
+        "target_class", pa.array([classes[class_number] for class_number in of_rows], pa.string())
+    )
 
 
 def _said(run: C2BRun, look: Look, looked: Looked, digests: Sequence[str]) -> Iterator[pa.Table]:
@@ -103,11 +105,15 @@ def _said(run: C2BRun, look: Look, looked: Looked, digests: Sequence[str]) -> It
     with other rows, holds the former answers too."""
     for part in run.each(look.table, look.config.schema.names):
         rows = part["row"].to_numpy()
-        there = (rows < len(looked.of.places)) & (looked.of.places[np.minimum(rows, len(looked.of.places) - 1)] >= 0)
-        part = part.filter(pa.array(there))
+        is_of_class = (rows < len(looked.of.places)) & (
+            looked.of.places[np.minimum(rows, len(looked.of.places) - 1)] >= 0
+        )
+        part = part.filter(pa.array(is_of_class))
         ids = image_ids(part["row"].to_numpy(), looked.revision)
         expected = [
-            content_id("observe", image, digests[place])
-            for image, place in zip(ids.to_pylist(), looked.of.places[part["row"].to_numpy()].tolist(), strict=True)
+            content_id("observe", image, digests[class_number])
+            for image, class_number in zip(
+                ids.to_pylist(), looked.of.places[part["row"].to_numpy()].tolist(), strict=True
+            )
         ]
         yield part.filter(pc.equal(part["observation_id"], pa.array(expected, pa.string())))

@@ -35,13 +35,15 @@ def slices_of(vectors: Vectors, finding: Mask, wrong: Mask, target_class: str, s
     if count < 2:
         return none
     fitted = error_mixture(vectors[finding], wrong[finding], count, seed=seed_of("slices", target_class, seed))
-    places = fitted.assigned(vectors)
-    halves = [np.bincount(places[half], minlength=count) / max(1, half.sum()) for half in (finding, ~finding)]
-    kept = (halves[0] >= LEAST_SHARE) & (halves[1] >= LEAST_SHARE)
-    if kept.sum() < 2:
+    cluster_numbers = fitted.assigned(vectors)
+    halves = [np.bincount(cluster_numbers[half], minlength=count) / max(1, half.sum()) for half in (finding, ~finding)]
+    is_large = (halves[0] >= LEAST_SHARE) & (halves[1] >= LEAST_SHARE)
+    if is_large.sum() < 2:
         return none
-    rates = [wrong[finding & (places == at)].mean() if kept[at] else -1.0 for at in range(count)]
+    rates = [
+        wrong[finding & (cluster_numbers == number)].mean() if is_large[number] else -1.0 for number in range(count)
+    ]
     order = np.argsort(-np.array(rates), kind="stable")
     rank = np.full(count, -1, np.int64)
     rank[order] = np.arange(count)
-    return np.where(kept[places], rank[places], -1)
+    return np.where(is_large[cluster_numbers], rank[cluster_numbers], -1)

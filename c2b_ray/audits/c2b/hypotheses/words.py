@@ -52,16 +52,16 @@ def words_of(caption: str, target_class: str) -> set[str]:
     """Returns the words of a caption and its pairs of neighbouring words, without words of the class, of grammar, and
     those that every caption of a photograph has."""
     of_class = {word for name in (target_class, plural(target_class)) for word in normalise(name).split()} | _STOP
-    found: set[str] = set()
+    result: set[str] = set()
     before = ""
     for token in re.findall(r"[\w'-]+|[^\w\s]", caption.lower()):
         word = token if re.match(r"\w", token) and token not in of_class and len(token) > 1 else ""
         if word:
-            found.add(word)
+            result.add(word)
             if before:
-                found.add(f"{before} {word}")
+                result.add(f"{before} {word}")
         before = word
-    return found
+    return result
 
 
 def telling_words(captions: Sequence[str], target_class: str, finding: Mask, wrong: Mask) -> list[Word]:
@@ -72,49 +72,49 @@ def telling_words(captions: Sequence[str], target_class: str, finding: Mask, wro
     holders: Mapping[str, list[int]] = _holders(captions, target_class)
     failed = wrong & finding
     images, errors = int(finding.sum()), int(failed.sum())
-    found = []
-    for text, at in holders.items():
-        n, k = int(finding[at].sum()), int(failed[at].sum())
+    candidates = []
+    for text, rows in holders.items():
+        n, k = int(finding[rows].sum()), int(failed[rows].sum())
         if min(n, images - n) < FEWEST:
             continue
         p_value = float(scipy.stats.fisher_exact([[k, n - k], [errors - k, images - n - errors + k]]).pvalue)
         if p_value <= LARGEST_P:
             has = np.zeros(len(captions), bool)
-            has[at] = True
-            found.append(Word(text, has, p_value))
-    kept: list[Word] = []
-    # Of two that say the same of the same images, the shorter one.
-    for one in sorted(found, key=lambda one: (one.p_value, len(one.text), one.text)):
-        if len(kept) < MOST_WORDS and all(_overlap(one.has, other.has, finding) < SAME for other in kept):
-            kept.append(one)
-    return kept
+            has[rows] = True
+            candidates.append(Word(text, has, p_value))
+    result: list[Word] = []
+    # Of two words on the same images, the shorter one is kept.
+    for candidate in sorted(candidates, key=lambda candidate: (candidate.p_value, len(candidate.text), candidate.text)):
+        if len(result) < MOST_WORDS and all(_overlap(candidate.has, other.has, finding) < SAME for other in result):
+            result.append(candidate)
+    return result
 
 
 def typical_words(captions: Sequence[str], target_class: str, inside: Mask, among: Mask, most: int = 2) -> list[str]:
     """Returns the words that the captions of the images `inside` have most often beside all images `among`, by share
     inside minus share outside; none that is more frequent outside."""
     holders = _holders(captions, target_class)
-    rest = among & ~inside
-    sizes = max(1, int(inside.sum())), max(1, int(rest.sum()))
-    scores = {text: inside[at].sum() / sizes[0] - rest[at].sum() / sizes[1] for text, at in holders.items()}
-    chosen: list[str] = []
+    others = among & ~inside
+    sizes = max(1, int(inside.sum())), max(1, int(others.sum()))
+    scores = {text: inside[rows].sum() / sizes[0] - others[rows].sum() / sizes[1] for text, rows in holders.items()}
+    result: list[str] = []
     for text in sorted(scores, key=lambda text: (-round(float(scores[text]), 9), -len(text), text)):
         parts = set(text.split())
-        if scores[text] > LEAST_TYPICAL and not any(parts & set(other.split()) for other in chosen):
-            chosen.append(text)
-        if len(chosen) == most:
+        if scores[text] > LEAST_TYPICAL and not any(parts & set(other.split()) for other in result):
+            result.append(text)
+        if len(result) == most:
             break
-    return chosen
+    return result
 
 
 def _holders(captions: Sequence[str], target_class: str) -> Mapping[str, list[int]]:
     holders: dict[str, list[int]] = defaultdict(list)
-    for at, caption in enumerate(captions):
+    for row, caption in enumerate(captions):
         for word in words_of(caption, target_class):
-            holders[word].append(at)
+            holders[word].append(row)
     return holders
 
 
-def _overlap(one: Mask, other: Mask, among: Mask) -> float:
-    either = int(((one | other) & among).sum())
-    return int((one & other & among).sum()) / either if either else 0.0
+def _overlap(first: Mask, second: Mask, among: Mask) -> float:
+    union = int(((first | second) & among).sum())
+    return int((first & second & among).sum()) / union if union else 0.0

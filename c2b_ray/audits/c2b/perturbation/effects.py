@@ -60,9 +60,9 @@ def effects(
         unperturbed = _answers_of_pair(of_classifier, classifier, (UNPERTURBED, 0), sample)
         for perturbation, level in kinds:
             perturbed = _answers_of_pair(of_classifier, classifier, (perturbation, level), sample)
-            about = {"classifier": classifier, "perturbation": perturbation, "level": level}
+            fields = {"classifier": classifier, "perturbation": perturbation, "level": level}
             for number, row in enumerate(_counts(unperturbed, perturbed, sample)):
-                rows.append(about | row)
+                rows.append(fields | row)
                 gains.append(sample.gains(number, unperturbed, perturbed))
     return pa.Table.from_pylist(_judged(rows, gains, thresholds), PERTURBATIONS)
 
@@ -77,16 +77,16 @@ class _Answered:
 
     @property
     def there(self) -> Mask:
-        known: Mask = self.taken != NO_ANSWER
-        return known
+        is_known: Mask = self.taken != NO_ANSWER
+        return is_known
 
     def commonest(self, images: Mask) -> tuple[str | None, int]:
         """Returns the commonest answer to these images, the first by its name where several are, and its number."""
-        numbers, many = counted(self.taken[images])
-        if not len(many):
+        numbers, times = counted(self.taken[images])
+        if not len(times):
             return None, 0
-        most = int(many.max())
-        return min(self.answers.name(number) for number in numbers[many == most].tolist()), most
+        most = int(times.max())
+        return min(self.answers.name(number) for number in numbers[times == most].tolist()), most
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ class _Sample:
         repeat = pc.fill_null(images["repeat"], False).to_numpy()
         clusters = None
         if clustered:  # an image without a cluster is one of its own
-            own = pc.binary_join_element_wise(images["image_id"], pa.scalar("\0"), "")
-            clusters = numbered(pc.coalesce(images["cluster"], own))[1]
+            own_cluster = pc.binary_join_element_wise(images["image_id"], pa.scalar("\0"), "")
+            clusters = numbered(pc.coalesce(images["cluster"], own_cluster))[1]
         ids = ImageIds(images["image_id"].combine_chunks())
         return _Sample(ids, tuple(names.to_pylist()), of_class, repeat, clusters)
 
@@ -119,9 +119,9 @@ class _Sample:
         """Returns, by cluster, what the perturbation gains in a class; None where images are independent."""
         if self.clusters is None:
             return None
-        kept = (self.of_class == number) & ~self.repeat & unperturbed.there & perturbed.there
-        gain = perturbed.right[kept].astype(np.float64) - unperturbed.right[kept]
-        names, column = np.unique(self.clusters[kept], return_inverse=True)
+        is_compared = (self.of_class == number) & ~self.repeat & unperturbed.there & perturbed.there
+        gain = perturbed.right[is_compared].astype(np.float64) - unperturbed.right[is_compared]
+        names, column = np.unique(self.clusters[is_compared], return_inverse=True)
         gained, images = (
             np.bincount(column, weights, len(names)).astype(np.float64)[None] for weights in (gain, np.ones(len(gain)))
         )
@@ -129,26 +129,26 @@ class _Sample:
 
 
 def _answers_of_pair(predictions: pa.Table, classifier: str, pair: tuple[str, int], sample: _Sample) -> _Answered:
-    chosen = pc.and_(pc.equal(predictions["perturbation"], pair[0]), pc.equal(predictions["level"], pair[1]))
-    answers = ClassifierAnswers(predictions.filter(chosen), classifier)
+    is_of_pair = pc.and_(pc.equal(predictions["perturbation"], pair[0]), pc.equal(predictions["level"], pair[1]))
+    answers = ClassifierAnswers(predictions.filter(is_of_pair), classifier)
     target = np.array([answers.number(name) for name in sample.classes], np.int64)[sample.of_class]
-    taken = answers.taken(answers.rows_of(sample.ids), target)
-    return _Answered(answers, taken, taken == target)
+    answers_taken = answers.taken(answers.rows_of(sample.ids), target)
+    return _Answered(answers, answers_taken, answers_taken == target)
 
 
 def _counts(unperturbed: _Answered, perturbed: _Answered, sample: _Sample) -> list[dict[str, Any]]:
     """Returns the counts of each class."""
-    kept = ~sample.repeat & unperturbed.there & perturbed.there
+    is_compared = ~sample.repeat & unperturbed.there & perturbed.there
     a, b = unperturbed.right, perturbed.right
-    wrong = kept & ~b
+    wrong = is_compared & ~b
     numbers = {
-        "n": kept,
-        "errors": ~sample.repeat & ~kept,
+        "n": is_compared,
+        "errors": ~sample.repeat & ~is_compared,
         "repeats": sample.repeat,
-        "correct_unperturbed": kept & a,
-        "correct": kept & b,
-        "only_unperturbed": kept & a & ~b,
-        "only_perturbed": kept & b & ~a,
+        "correct_unperturbed": is_compared & a,
+        "correct": is_compared & b,
+        "only_unperturbed": is_compared & a & ~b,
+        "only_perturbed": is_compared & b & ~a,
     }
     columns = {name: sample.count(images) for name, images in numbers.items()}
     rows = []
@@ -176,7 +176,7 @@ def _judged(
     none_p = stats.paired_equivalence_p_values(*pairs, tau)
     q, none_q = stats.benjamini_hochberg(p), stats.benjamini_hochberg(none_p)
     difference = stats.paired_difference(*pairs)
-    # A class that is hardly ever right has nothing to lose, so that it loses nothing says nothing of the perturbation.
+    # The accuracy of a class that is hardly ever right cannot fall, so that it does not fall is no evidence.
     can_lose = np.divide(right_a, n, out=np.zeros(n.shape), where=n > 0) > tau
     verdicts = stats.verdicts(difference, q, np.where(can_lose, none_q, np.nan), tau, alpha)
     columns: dict[str, Sequence[Any]] = {
@@ -191,7 +191,7 @@ def _judged(
         "none_q_value": none_q.tolist(),
         "verdict": verdicts,
         "images_to_settle": _to_settle(pairs, verdicts, can_lose, gains, thresholds),
-        "clusters": [None if one is None else int(one.count[0]) for one in gains],
+        "clusters": [None if of_clusters is None else int(of_clusters.count[0]) for of_clusters in gains],
         "effective": effective.tolist(),
     }
     return [row | {name: values[i] for name, values in columns.items()} for i, row in enumerate(rows)]
@@ -223,14 +223,14 @@ def _to_settle(
     gains: Sequence[ClusterSums | None],
     thresholds: Thresholds,
 ) -> list[int | None]:
-    """Returns the images that would settle each undetermined row. None do where a class has nothing to lose; of
-    clusters it is unknown: more images of the same ones tell little."""
+    """Returns the images that would settle each undetermined row. None would where a class is hardly ever right
+    unperturbed. Of clusters the number is unknown: more images of the same ones tell little."""
     tau, alpha = thresholds
     # One more finding would have to pass this step of Benjamini and Hochberg's ladder.
     findings = sum(verdict in ("for", "against") for verdict in verdicts)
     step = alpha * min(1.0, (1 + findings) / max(1, len(verdicts)))
-    needed = stats.paired_images_to_settle(*pairs, tau, step).tolist()
+    images_needed = stats.paired_images_to_settle(*pairs, tau, step).tolist()
     return [
-        many if verdict == "undetermined" and many > 0 and of_row is None and loses else None
-        for many, verdict, loses, of_row in zip(needed, verdicts, can_lose.tolist(), gains, strict=True)
+        images if verdict == "undetermined" and images > 0 and of_row is None and loses else None
+        for images, verdict, loses, of_row in zip(images_needed, verdicts, can_lose.tolist(), gains, strict=True)
     ]

@@ -102,8 +102,8 @@ def bright(pixels: Pixels, level: int, random: np.random.Generator) -> Pixels:
     """
     unit = _unit(pixels)
     value = unit.max(axis=2, keepdims=True)
-    wanted = np.minimum(value + np.float32(_BRIGHT[level - 1]), 1)
-    return _to_bytes(np.where(value > 0, unit * wanted / np.maximum(value, np.float32(1e-6)), wanted))
+    brightened = np.minimum(value + np.float32(_BRIGHT[level - 1]), 1)
+    return _to_bytes(np.where(value > 0, unit * brightened / np.maximum(value, np.float32(1e-6)), brightened))
 
 
 def fog(pixels: Pixels, level: int, random: np.random.Generator) -> Pixels:
@@ -245,11 +245,11 @@ def picture_rows(images: pa.Table, perturbing: Perturbing, questions: Sequence[C
     pictures, with `picture_id`, `perturbation`, `level`, and `prediction_id`, a list with one id per question."""
     kinds = list(perturbing.each())
     for start in range(0, images.num_rows, _AT_ONCE):
-        some = images.slice(start, _AT_ONCE)
-        rows = some.take(pa.array(np.repeat(np.arange(some.num_rows), len(kinds))))
-        names, levels = zip(*kinds * some.num_rows, strict=True)
+        chunk = images.slice(start, _AT_ONCE)
+        rows = chunk.take(pa.array(np.repeat(np.arange(chunk.num_rows), len(kinds))))
+        names, levels = zip(*kinds * chunk.num_rows, strict=True)
         pictures = [
-            perturbing.picture_id(image_id, *kind) for image_id in some["image_id"].to_pylist() for kind in kinds
+            perturbing.picture_id(image_id, *kind) for image_id in chunk["image_id"].to_pylist() for kind in kinds
         ]
         ids = zip(*(question.prediction_ids(pictures) for question in questions), strict=True)
         rows = rows.append_column("picture_id", pa.array(pictures, pa.string()))
@@ -277,8 +277,8 @@ def with_pictures(rows: pa.Table, load: Load | None, perturbing: Perturbing) -> 
         for kind in kinds[first:end]:
             files.append(None if pixels is None else png(perturbing.picture(pixels, ids[first], *kind), FAST))
             errors.append(undecoded)
-    kept = [name for name in rows.column_names if name not in ("bytes", "error", "pixels")]
-    result = rows.select(kept).append_column("bytes", pa.array(files, pa.large_binary()))
+    column_names = [name for name in rows.column_names if name not in ("bytes", "error", "pixels")]
+    result = rows.select(column_names).append_column("bytes", pa.array(files, pa.large_binary()))
     return result.append_column("error", pa.array(errors, pa.string()))
 
 
@@ -289,12 +289,12 @@ def _of_images(rows: pa.Table) -> list[str]:
 
 def predict_pictures(rows: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
     """Returns the classifiers' answers to rows of `with_pictures`: a table of `tables.PERTURBED_PREDICTIONS`."""
-    place = rows.schema.get_field_index("image_id")
-    of_pictures = rows.set_column(place, "image_id", rows["picture_id"])
+    index = rows.schema.get_field_index("image_id")
+    of_pictures = rows.set_column(index, "image_id", rows["picture_id"])
     answers = predict_all(of_pictures, classifiers)
-    at = pc.index_in(answers["image_id"].combine_chunks(), rows["picture_id"].combine_chunks())
-    place = answers.schema.get_field_index("image_id")
-    answers = answers.set_column(place, "image_id", rows["image_id"].take(at))
+    positions = pc.index_in(answers["image_id"].combine_chunks(), rows["picture_id"].combine_chunks())
+    index = answers.schema.get_field_index("image_id")
+    answers = answers.set_column(index, "image_id", rows["image_id"].take(positions))
     for name in ("perturbation", "level"):
-        answers = answers.append_column(name, rows[name].take(at))
+        answers = answers.append_column(name, rows[name].take(positions))
     return answers.select(PERTURBED_PREDICTIONS.names).cast(PERTURBED_PREDICTIONS)

@@ -35,10 +35,10 @@ def classify_pictures(
 
     `source`: of images whose bytes are not in their parts.
     """
-    questions = [one.question for one in classifiers]
+    questions = [classifier.question for classifier in classifiers]
     total = images.total * len(list(perturbing.each())) * len(classifiers)
     rows = partial(_rows, images=images, perturbing=perturbing, questions=questions)
-    shaped = preparing(one.shape for one in classifiers)
+    shaped = preparing(classifier.shape for classifier in classifiers)
     return runner.run(
         Rows(images.blocks, rows, total, partial(picture_ids, images, perturbing, questions)),
         predict_pictures,

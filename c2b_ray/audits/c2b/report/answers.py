@@ -29,56 +29,67 @@ from c2b_ray.report.pictures import Gallery, ThumbnailSet
 from c2b_ray.report.words import Sentence, Span
 
 PICTURES = 2  # of each kind
-ROUNDING = 0.01  # accuracies that differ by no more are one, in a sentence
+ROUNDING = 0.01  # accuracies that differ by no more are written as one
 MOST_ALIKE = 6
 MOST_RULED_OUT = 4
 
 
 def answers(
     groups: Sequence[Group],
-    named: Sequence[NamedByAttribute],
-    others: Sequence[pa.Table],
+    named_answers: Sequence[NamedByAttribute],
+    other_tables: Sequence[pa.Table],
     names: Mapping[str, str],
     examples: Mapping[Key, Examples],
-    shelf: ThumbnailSet,
+    thumbnail_set: ThumbnailSet,
     links: Mapping[Key, str],
     levels: tuple[float, float],
     derived: DerivedValues,
-    more: Sequence[tuple[float, Answer]] = (),
+    other_answer: Sequence[tuple[float, Answer]] = (),
 ) -> tuple[Answer, ...]:
     """Returns the sentences, strongest first; a single one that says what is ruled out, where nothing was found.
 
-    `others`: the tables pooled, intersections and perturbations. `levels`: τ and α. `more`: sentences that compete
-    with those of cells and attributes, each with its effect.
+    `other_tables`: the tables pooled, intersections and perturbations. `levels`: τ and α. `other_answer`: sentences
+    that compete with those of cells and attributes, each with its effect.
     """
     tau, alpha = levels
     cells = [cell for group in groups for cell in group.cells]
-    told = [
-        *((of.effect, _named_answer(of, names, shelf, cells, 1 - alpha)) for of in named),
-        *_of_groups(groups, names, examples, shelf, links, 1 - alpha, derived),
-        *more,
+    scored_answers = [
+        *(
+            (named_by.effect, _named_answer(named_by, names, thumbnail_set, cells, 1 - alpha))
+            for named_by in named_answers
+        ),
+        *_of_groups(groups, names, examples, thumbnail_set, links, 1 - alpha, derived),
+        *other_answer,
     ]
-    told.sort(key=lambda pair: -pair[0])
-    chosen = [answer for _, answer in told[:MOST]]
-    for other in _others(others, names, 1 - alpha, bool(chosen)):
-        if len(chosen) < MOST:
-            chosen.append(other)
-    if not chosen and not cells and others[2].num_rows:
+    scored_answers.sort(key=lambda pair: -pair[0])
+    strongest = [answer for _, answer in scored_answers[:MOST]]
+    for other in _others(other_tables, names, 1 - alpha, bool(strongest)):
+        if len(strongest) < MOST:
+            strongest.append(other)
+    if not strongest and not cells and other_tables[2].num_rows:
         line = f"No perturbation is established to change the accuracy of a class by more than {_points(tau)}."
-        chosen = [Answer("undetermined", SIGNS["undetermined"], (Span(line),), link="perturbations")]
-    return tuple(chosen) or (nothing_found(cells, names, tau, 1 - alpha),)
+        strongest = [Answer("undetermined", SIGNS["undetermined"], (Span(line),), link="perturbations")]
+    return tuple(strongest) or (nothing_found(cells, names, tau, 1 - alpha),)
 
 
 def _named_answer(
-    of: NamedByAttribute, names: Mapping[str, str], shelf: ThumbnailSet, cells: Sequence[Cell], confidence: float
+    named_by: NamedByAttribute,
+    names: Mapping[str, str],
+    thumbnail_set: ThumbnailSet,
+    cells: Sequence[Cell],
+    confidence: float,
 ) -> Answer:
-    sentence, evidence, right = named_sentence(of, cells, _of_classifier([of.classifier], names), confidence)
+    sentence, evidence, right = named_sentence(
+        named_by, cells, _of_classifier([named_by.classifier], names), confidence
+    )
     return Answer(
         verdict="against",
         sign=SIGNS["against"],
         sentence=sentence,
         beneath=(evidence,),
-        galleries=_four(of.examples, (of.test.wrong, right), "against", shelf, names[of.classifier]),
+        galleries=_four(
+            named_by.examples, (named_by.test.wrong, right), "against", thumbnail_set, names[named_by.classifier]
+        ),
     )
 
 
@@ -86,7 +97,7 @@ def _of_groups(
     groups: Sequence[Group],
     names: Mapping[str, str],
     examples: Mapping[Key, Examples],
-    shelf: ThumbnailSet,
+    thumbnail_set: ThumbnailSet,
     links: Mapping[Key, str],
     confidence: float,
     derived: DerivedValues,
@@ -94,50 +105,50 @@ def _of_groups(
     """Returns a sentence for each value with findings: that of its strongest class and classifier; the other classes
     and classifiers stand beneath it."""
     by_value: dict[tuple[str, str, str], list[tuple[Group, Cell, Sequence[Group]]]] = {}
-    for group, alike in leading(groups):
+    for group, similar in leading(groups):
         lead = group.lead
         if lead is not None:
-            by_value.setdefault((lead.attribute, lead.bias_class, lead.verdict), []).append((group, lead, alike))
-    told = []
+            by_value.setdefault((lead.attribute, lead.bias_class, lead.verdict), []).append((group, lead, similar))
+    scored_answers = []
     for members in list(by_value.values())[:MOST]:
         group, lead, same_images = members[0]
-        same = [cell.classifier for _, cell, _ in members if cell.target_class == lead.target_class]
+        classifiers_alike = [cell.classifier for _, cell, _ in members if cell.target_class == lead.target_class]
         name = names[group.classifier]
-        found = finding(group, name, confidence, links[group.key], same_images, derived)
-        beneath = (*_evidence(lead, confidence), mistaken(lead), *_also([cell for _, cell, _ in members[1:]], lead))
-        told.append(
+        shown_finding = finding(group, name, confidence, links[group.key], same_images, derived)
+        lines_below = (*_evidence(lead, confidence), mistaken(lead), *_also([cell for _, cell, _ in members[1:]], lead))
+        scored_answers.append(
             (
                 lead.weight,
                 Answer(
                     verdict=lead.verdict,
                     sign=SIGNS[lead.verdict],
-                    sentence=in_counts(group, lead, _of_classifier(same, names)),
-                    beneath=(*filter(None, beneath), *(found.beneath if found else ())),
+                    sentence=in_counts(group, lead, _of_classifier(classifiers_alike, names)),
+                    beneath=(*filter(None, lines_below), *(shown_finding.beneath if shown_finding else ())),
                     link=links[group.key] if group.key in examples else "",
                     galleries=_four(
-                        examples[group.key], (lead.n - lead.correct, lead.correct), lead.verdict, shelf, name
+                        examples[group.key], (lead.n - lead.correct, lead.correct), lead.verdict, thumbnail_set, name
                     )
                     if group.key in examples
                     else (),
                 ),
             )
         )
-    return told
+    return scored_answers
 
 
-def in_counts(group: Group, lead: Cell, who: str = "") -> Sentence:
+def in_counts(group: Group, lead: Cell, prefix: str = "") -> Sentence:
     """Returns a finding as what was counted: 52 of 100 images of bus are right when weather is fog, against all 300
     with its other values. Values of another metric are no counts of images, and are named."""
     if lead.metric != ACCURACY:
         return (
-            Span(f"{who}{titled(lead.metric)} for "),
+            Span(f"{prefix}{titled(lead.metric)} for "),
             Span(lead.target_class, strong=True),
             Span(f" is {shown(lead.metric, lead.accuracy)} when "),
             Span(f"{lead.attribute} is {lead.bias_class}", strong=True),
             Span(f", against {shown(lead.metric, lead.others)} {_other_values(group, lead)}."),
         )
     return (
-        Span(f"{who}{_right(lead)} of "),
+        Span(f"{prefix}{_right(lead)} of "),
         Span(lead.target_class, strong=True),
         Span(f" {'is' if lead.n == 1 else 'are'} right when "),
         Span(f"{lead.attribute} is {lead.bias_class}", strong=True),
@@ -146,15 +157,15 @@ def in_counts(group: Group, lead: Cell, who: str = "") -> Sentence:
 
 
 def _right(lead: Cell) -> str:
-    counted = lead.correct / lead.n if lead.n else math.nan
-    if abs(counted - lead.accuracy) <= ROUNDING:
+    share = lead.correct / lead.n if lead.n else math.nan
+    if abs(share - lead.accuracy) <= ROUNDING:
         return f"{words.part(lead.correct, lead.n)} {'image' if lead.n == 1 else 'images'}"
     return f"{words.percent(lead.accuracy)} (corrected; {words.part(lead.correct, lead.n)} as counted) of the images"
 
 
 def _others_right(group: Group, lead: Cell) -> str:
-    rest = [cell for cell in group.cells if cell is not lead and cell.n]
-    n, correct = sum(cell.n for cell in rest), sum(cell.correct for cell in rest)
+    other_cells = [cell for cell in group.cells if cell is not lead and cell.n]
+    n, correct = sum(cell.n for cell in other_cells), sum(cell.correct for cell in other_cells)
     if n and abs(correct / n - lead.others) <= ROUNDING:
         return f"{words.part(correct, n)} {_other_values(group, lead, mean=False)}"
     return f"{words.percent(lead.others)} {_other_values(group, lead)}"
@@ -162,9 +173,9 @@ def _others_right(group: Group, lead: Cell) -> str:
 
 def _other_values(group: Group, lead: Cell, mean: bool = True) -> str:
     """Names the attribute's other values. `mean`: whether the number before it is a mean over them."""
-    rest = [cell for cell in group.cells if cell is not lead and cell.n]
-    if len(rest) == 1:
-        return f"when it is {rest[0].bias_class}"
+    other_cells = [cell for cell in group.cells if cell is not lead and cell.n]
+    if len(other_cells) == 1:
+        return f"when it is {other_cells[0].bias_class}"
     return f"with its other values{' on average' if mean else ''}"
 
 
@@ -172,49 +183,51 @@ def _of_classifier(classifiers: Sequence[str], names: Mapping[str, str]) -> str:
     """Returns whose answers these are; empty where the run has one classifier."""
     if len(names) < 2:
         return ""
-    known = [names[classifier] for classifier in dict.fromkeys(classifiers)]
-    if len(known) > 3:
-        return f"{known[0]} (and {words.count(len(known) - 1)} other classifiers alike): "
-    return f"{known[0]}{f' ({words.listed(known[1:])} alike)' if known[1:] else ''}: "
+    named = [names[classifier] for classifier in dict.fromkeys(classifiers)]
+    if len(named) > 3:
+        return f"{named[0]} (and {words.count(len(named) - 1)} other classifiers alike): "
+    return f"{named[0]}{f' ({words.listed(named[1:])} alike)' if named[1:] else ''}: "
 
 
 def _evidence(lead: Cell, confidence: float) -> list[str]:
     interval = words.signed_range(lead.phi_low, lead.phi_high)
     line = f"φ{words.FIXED}{words.signed(lead.phi)}, {words.percent(confidence)} interval {interval}"
     if not math.isnan(lead.phi_confirmed):
-        fresh = words.signed_range(lead.phi_confirmed_low, lead.phi_confirmed_high)
-        line += f"; on fresh images {words.signed(lead.phi_confirmed)} ({fresh})"
+        fresh_range = words.signed_range(lead.phi_confirmed_low, lead.phi_confirmed_high)
+        line += f"; on fresh images {words.signed(lead.phi_confirmed)} ({fresh_range})"
     return [f"{', '.join([line, *caveats(lead)])}."]
 
 
-def _also(rest: Sequence[Cell], lead: Cell) -> list[str]:
+def _also(others: Sequence[Cell], lead: Cell) -> list[str]:
     """Returns the other classes of which the same value is a finding, each with its strongest φ of any classifier.
-    `rest`: strongest first."""
+    `others`: strongest first."""
     classes: dict[str, str] = {}
-    for cell in rest:
+    for cell in others:
         if cell.target_class != lead.target_class:
             classes.setdefault(cell.target_class, f"{cell.target_class} ({words.signed(cell.phi)})")
     if not classes:
         return []
     first = list(classes.values())[:MOST_ALIKE]
-    more = [f"{words.count(len(classes) - MOST_ALIKE)} more"] if len(classes) > MOST_ALIKE else []
-    return [f"The same of {words.listed([*first, *more])}."]
+    remainder = [f"{words.count(len(classes) - MOST_ALIKE)} more"] if len(classes) > MOST_ALIKE else []
+    return [f"The same of {words.listed([*first, *remainder])}."]
 
 
 def _four(
-    examples: Examples, counts: tuple[int, int], verdict: str, shelf: ThumbnailSet, name: str
+    examples: Examples, counts: tuple[int, int], verdict: str, thumbnail_set: ThumbnailSet, name: str
 ) -> tuple[Gallery, ...]:
     """Returns the first two wrong and the first two right pictures."""
-    few = Examples(wrong=examples.wrong[:PICTURES], right=examples.right[:PICTURES])
-    return galleries(few, counts, verdict, shelf, name)
+    first_examples = Examples(wrong=examples.wrong[:PICTURES], right=examples.right[:PICTURES])
+    return galleries(first_examples, counts, verdict, thumbnail_set, name)
 
 
-def _others(tables: Sequence[pa.Table], names: Mapping[str, str], confidence: float, found: bool) -> list[Answer]:
+def _others(
+    tables: Sequence[pa.Table], names: Mapping[str, str], confidence: float, has_findings: bool
+) -> list[Answer]:
     """Returns the strongest value over all classes where no cell is a finding, the strongest cell of two values, and
     the strongest perturbation."""
     pooled, pairs, perturbed = tables
     answers = []
-    values = [] if found else strongest_pooled(pooled.to_pylist())
+    values = [] if has_findings else strongest_pooled(pooled.to_pylist())
     if values:
         row = values[0]
         sentence = pooled_sentence(row, names[row["classifier"]], confidence)
@@ -236,8 +249,8 @@ def _others(tables: Sequence[pa.Table], names: Mapping[str, str], confidence: fl
 def besides(cells: Sequence[Cell], tau: float) -> str:
     """Returns what is ruled out besides findings, and what the other values would take."""
     clear = [cell for cell in cells if cell.verdict == "none"]
-    left = [cell for cell in cells if cell.verdict == "undetermined"]
-    lines = [_ruled_out(clear, len(cells), _points(tau)) if clear else "", _would_take(left, _points(tau))]
+    undetermined = [cell for cell in cells if cell.verdict == "undetermined"]
+    lines = [_ruled_out(clear, len(cells), _points(tau)) if clear else "", _would_take(undetermined, _points(tau))]
     return " ".join(filter(None, lines))
 
 
@@ -249,13 +262,13 @@ def nothing_found(cells: Sequence[Cell], names: Mapping[str, str], tau: float, c
         line = "No image has a prediction, so nothing can be said about the classifier."
         return Answer("undetermined", SIGNS["undetermined"], (Span(line),))
     clear = [cell for cell in cells if cell.verdict == "none"]
-    left = [cell for cell in cells if cell.verdict == "undetermined"]
+    undetermined = [cell for cell in cells if cell.verdict == "undetermined"]
     points = _points(tau)
-    verdict = "none" if clear and len(clear) >= len(left) else "undetermined"
-    lines = [_ruled_out(clear, len(cells), points), _would_take(left, points)]
-    near = near_misses(cells, tau)
-    if near:
-        cell = near[0]
+    verdict = "none" if clear and len(clear) >= len(undetermined) else "undetermined"
+    lines = [_ruled_out(clear, len(cells), points), _would_take(undetermined, points)]
+    closest = near_misses(cells, tau)
+    if closest:
+        cell = closest[0]
         lines.append(
             f"The largest difference that is not settled: {_of_classifier([cell.classifier], names)}"
             f"{cell.target_class} when {cell.attribute} is {cell.bias_class}, {_value(cell)} "
@@ -288,24 +301,28 @@ def _ruled_out(clear: Sequence[Cell], everything: int, points: str) -> str:
     for cell in clear:
         by_attribute[cell.attribute] = by_attribute.get(cell.attribute, 0) + 1
     ordered = sorted(by_attribute.items(), key=lambda item: (-item[1], item[0]))
-    named = [f"{name} ({words.count(number)})" for name, number in ordered[:MOST_RULED_OUT]]
-    more = [f"{words.count(len(ordered) - MOST_RULED_OUT)} more"] if len(ordered) > MOST_RULED_OUT else []
+    attributes = [f"{name} ({words.count(number)})" for name, number in ordered[:MOST_RULED_OUT]]
+    remainder = [f"{words.count(len(ordered) - MOST_RULED_OUT)} more"] if len(ordered) > MOST_RULED_OUT else []
     return (
         f"Ruled out is a difference of more than {points} in {words.count(len(clear))} of "
-        f"{words.plural(everything, 'value')} of a class: {words.listed([*named, *more])}."
+        f"{words.plural(everything, 'value')} of a class: {words.listed([*attributes, *remainder])}."
     )
 
 
-def _would_take(left: Sequence[Cell], points: str) -> str:
-    if not left:
+def _would_take(undetermined: Sequence[Cell], points: str) -> str:
+    if not undetermined:
         return ""
-    known = [cell for cell in left if cell.images_to_settle and cell.n]
-    line = f"{words.count(len(left))} {'stays' if len(left) == 1 else 'stay'} open"
-    if not known:
+    with_estimate = [cell for cell in undetermined if cell.images_to_settle and cell.n]
+    line = f"{words.count(len(undetermined))} {'stays' if len(undetermined) == 1 else 'stay'} open"
+    if not with_estimate:
         return f"{line}: no number of images at hand would settle them."
-    now, then = median(cell.n for cell in known), median(cell.images_to_settle or 0 for cell in known)
-    some = f"Of {words.count(len(known))} of them it is known what they take: a" if len(known) < len(left) else "A"
+    n, needed = median(cell.n for cell in with_estimate), median(cell.images_to_settle or 0 for cell in with_estimate)
+    subject = (
+        f"Of {words.count(len(with_estimate))} of them it is known what they take: a"
+        if len(with_estimate) < len(undetermined)
+        else "A"
+    )
     return (
-        f"{line}: they may differ by more than {points} or not. {some} value has {words.count(round(now))} images, and "
-        f"would need about {words.count(round(then))} (medians)."
+        f"{line}: they may differ by more than {points} or not. {subject} value has {words.count(round(n))} images, "
+        f"and would need about {words.count(round(needed))} (medians)."
     )

@@ -65,9 +65,9 @@ def image_lines(cells: pa.Table, disagreements: Mapping[CellName, Disagreement],
         side, images = (
             ("B", disagreements[cell].only_a) if row["change"] == "worse" else ("A", disagreements[cell].only_b)
         )
-        named = ", ".join(clean(keys[image]) for image, _ in images[:MOST_NAMED])
-        more = f" and {words.count(len(images) - MOST_NAMED)} more" if len(images) > MOST_NAMED else ""
-        lines.append(f"{cell[0]}, {cell[1]}: {cell[2]}: {side} alone is wrong on {named}{more}")
+        keys_shown = ", ".join(clean(keys[image]) for image, _ in images[:MOST_NAMED])
+        remainder = f" and {words.count(len(images) - MOST_NAMED)} more" if len(images) > MOST_NAMED else ""
+        lines.append(f"{cell[0]}, {cell[1]}: {cell[2]}: {side} alone is wrong on {keys_shown}{remainder}")
     return lines
 
 
@@ -84,8 +84,8 @@ def disagreement_pictures(run: C2BRun, disagreements: Mapping[CellName, Disagree
         for side in (cell.only_a, cell.only_b)
         for image, _ in side[:MOST_PICTURES]
     ]
-    chosen = list(dict.fromkeys(ids))[: 4 * MOST_CELLS * MOST_PICTURES]
-    return ThumbnailSet(thumbnails(read_pictures(run, chosen)), _keys(run))
+    image_ids = list(dict.fromkeys(ids))[: 4 * MOST_CELLS * MOST_PICTURES]
+    return ThumbnailSet(thumbnails(read_pictures(run, image_ids)), _keys(run))
 
 
 def side_by_side(
@@ -93,20 +93,22 @@ def side_by_side(
     pooled: pa.Table,
     disagreements: Mapping[CellName, Disagreement],
     names: tuple[str, str],
-    shelf: ThumbnailSet,
+    thumbnail_set: ThumbnailSet,
 ) -> tuple[SideBySide, ...]:
     """Returns the changes: values over all classes first, then cells, largest difference first."""
     sections = []
     for row in _by_difference(pooled):
         title = f"Over all classes, {row['attribute']}: {row['bias_class']}"
         of_value = [cell for cell in disagreements if cell[1:] == (row["attribute"], row["bias_class"])]
-        sections.append(_shown(title, row["change"], {cell: disagreements[cell] for cell in of_value}, names, shelf))
+        sections.append(
+            _shown(title, row["change"], {cell: disagreements[cell] for cell in of_value}, names, thumbnail_set)
+        )
     for row in _by_difference(cells):
         cell = CellName(row["target_class"], row["attribute"], row["bias_class"])
         if cell in disagreements:
             title = f"{cell[0]}, {cell[1]}: {cell[2]}"
-            sections.append(_shown(title, row["change"], {cell: disagreements[cell]}, names, shelf))
-    return tuple(one for one in sections[:MOST_CELLS] if one.galleries)
+            sections.append(_shown(title, row["change"], {cell: disagreements[cell]}, names, thumbnail_set))
+    return tuple(section for section in sections[:MOST_CELLS] if section.galleries)
 
 
 def _by_difference(table: pa.Table) -> list[dict[str, str]]:
@@ -114,42 +116,42 @@ def _by_difference(table: pa.Table) -> list[dict[str, str]]:
 
 
 def _shown(
-    title: str, change: str, cells: Mapping[CellName, Disagreement], names: tuple[str, str], shelf: ThumbnailSet
+    title: str, change: str, cells: Mapping[CellName, Disagreement], names: tuple[str, str], thumbnail_set: ThumbnailSet
 ) -> SideBySide:
     only_a = [(image, cell[0], answer) for cell, sides in cells.items() for image, answer in sides.only_a]
     only_b = [(image, cell[0], answer) for cell, sides in cells.items() for image, answer in sides.only_b]
-    lost = _gallery(f"A right, B wrong: {words.count(len(only_a))}", _spread(only_a), names[1], shelf)
-    won = _gallery(f"B right, A wrong: {words.count(len(only_b))}", _spread(only_b), names[0], shelf)
+    a_right = _gallery(f"A right, B wrong: {words.count(len(only_a))}", _spread(only_a), names[1], thumbnail_set)
+    b_right = _gallery(f"B right, A wrong: {words.count(len(only_b))}", _spread(only_b), names[0], thumbnail_set)
     worse = change == "worse"
-    both = (lost, won) if worse else (won, lost)
+    ordered = (a_right, b_right) if worse else (b_right, a_right)
     verdict, sign = ("against", "▼") if worse else ("for", "▲")
-    return SideBySide(verdict, sign, title, tuple(gallery for gallery in both if gallery.pictures))
+    return SideBySide(verdict, sign, title, tuple(gallery for gallery in ordered if gallery.pictures))
 
 
 def _spread(images: Sequence[Answered]) -> list[Answered]:
     """Returns the first few images, one of each class before a second of any."""
-    seen: dict[str, int] = {}
+    shown_so_far: dict[str, int] = {}
     order = []
-    for number, (_, shown, _) in enumerate(images):
-        seen[shown] = seen.get(shown, 0) + 1
-        order.append((seen[shown], number))
+    for number, (_, target, _) in enumerate(images):
+        shown_so_far[target] = shown_so_far.get(target, 0) + 1
+        order.append((shown_so_far[target], number))
     return [images[number] for _, number in sorted(order)[:MOST_PICTURES]]
 
 
-def _gallery(title: str, images: Sequence[Answered], name: str, shelf: ThumbnailSet) -> Gallery:
+def _gallery(title: str, images: Sequence[Answered], name: str, thumbnail_set: ThumbnailSet) -> Gallery:
     pictures = tuple(
         Picture(
-            source=shelf.thumbnails.get(image, ""),
-            key=clean(shelf.keys.get(image, "")),
-            alt=f"{shown}, which {name} takes for {said}.",
-            label=said,
+            source=thumbnail_set.thumbnails.get(image, ""),
+            key=clean(thumbnail_set.keys.get(image, "")),
+            alt=f"{target}, which {name} takes for {answer}.",
+            label=answer,
             probability="",
             stands_for="",
             caption="",
         )
-        for image, shown, said in images
+        for image, target, answer in images
     )
-    # Beneath each picture stands the answer of the side that is wrong, whichever it is.
+    # The answer below a picture is that of the side that is wrong.
     return Gallery(verdict="wrong", sign=WRONG, title=title, pictures=pictures)
 
 
@@ -243,10 +245,10 @@ def comparison_view(
 
 
 def tally(rows: Sequence[Mapping[str, Any]]) -> str:
-    of = Counter(row["change"] for row in rows)
+    changes = Counter(row["change"] for row in rows)
     return (
-        f"{words.count(of['worse'])} worse, {words.count(of['better'])} better, {words.count(of['same'])} the same, "
-        f"{words.count(of['undetermined'])} undetermined"
+        f"{words.count(changes['worse'])} worse, {words.count(changes['better'])} better, "
+        f"{words.count(changes['same'])} the same, {words.count(changes['undetermined'])} undetermined"
     )
 
 
@@ -267,14 +269,14 @@ def pooled_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def left_out(rows: Sequence[Mapping[str, Any]]) -> str:
     """Returns a sentence with the number of images that did not count; empty where all did."""
     names = ("unshared", "unanswered", "refused", "repeats")
-    unshared, unanswered, refused, repeats = (sum(row[name] or 0 for row in rows) for name in names)
+    unshared, unanswered, unverified, repeats = (sum(row[name] or 0 for row in rows) for name in names)
     parts = []
     if unshared:
         parts.append(f"{words.count(unshared)} that only one of the two drew")
     if unanswered:
         parts.append(f"{words.count(unanswered)} that one of them did not answer")
-    if refused:
-        parts.append(f"{words.count(refused)} in which the verifier did not see class and value")
+    if unverified:
+        parts.append(f"{words.count(unverified)} in which the verifier did not see class and value")
     if repeats:
         parts.append(f"{words.plural(repeats, 'near-duplicate')}")
     return f"Left out, counted cell by cell: {words.listed(parts)}." if parts else ""
@@ -296,13 +298,13 @@ def _on_one_caption(row: Mapping[str, Any]) -> bool:
 
 def by_change(rows: Sequence[Mapping[str, Any]], change: str) -> list[Mapping[str, Any]]:
     """Returns the cells of that change, largest difference first, those without a number last."""
-    chosen = [row for row in rows if row["change"] == change]
-    return sorted(chosen, key=lambda row: (row["n"] == 0, -abs(row["difference"]) if row["n"] else 0.0))
+    changed = [row for row in rows if row["change"] == change]
+    return sorted(changed, key=lambda row: (row["n"] == 0, -abs(row["difference"]) if row["n"] else 0.0))
 
 
 def _section(change: str, rows: Sequence[Mapping[str, Any]]) -> Section:
-    chosen = by_change(rows, change)
-    return Section(*SECTIONS[change], tuple(_row(row) for row in chosen[:MOST_ROWS]), max(len(chosen) - MOST_ROWS, 0))
+    changed = by_change(rows, change)
+    return Section(*SECTIONS[change], tuple(_row(row) for row in changed[:MOST_ROWS]), max(len(changed) - MOST_ROWS, 0))
 
 
 def _row(row: Mapping[str, Any]) -> Row:
@@ -339,10 +341,10 @@ def summaries(classifiers: tuple[str, str], tables: tuple[pa.Table, pa.Table], i
     rows = tables[0].to_pylist()
     result = [Summary("", COLUMNS, [], [], [f"A: {classifiers[0]}", f"B: {classifiers[1]}"])]
     for change, mark in MARKS.items():
-        chosen = by_change(rows, change)
-        shown = [_summary_row(row) for row in chosen[:MOST_SUMMARY_ROWS]]
-        title = words.shown_of(f"Got {change}", len(shown), len(chosen))
-        result.append(Summary(title, COLUMNS, shown, [mark] * len(shown), []))
+        changed = by_change(rows, change)
+        summary_rows = [_summary_row(row) for row in changed[:MOST_SUMMARY_ROWS]]
+        title = words.shown_of(f"Got {change}", len(summary_rows), len(changed))
+        result.append(Summary(title, COLUMNS, summary_rows, [mark] * len(summary_rows), []))
     lines = [*images[:MOST_SUMMARY_ROWS], *pooled_lines(tables[1].to_pylist()), tally(rows), left_out(rows)]
     return [*result, Summary("", COLUMNS, [], [], [line for line in (*lines, one_caption_line(rows)) if line])]
 

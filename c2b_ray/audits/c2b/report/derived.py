@@ -28,29 +28,31 @@ class DerivedValues:
 
     def __init__(self, manifest: Mapping[str, Any]) -> None:
         self._attributes = {
-            clean(str(one.get("attribute"))): one for one in manifest.get("derived") or [] if isinstance(one, Mapping)
+            clean(str(attribute.get("attribute"))): attribute
+            for attribute in manifest.get("derived") or []
+            if isinstance(attribute, Mapping)
         }
 
     def range_of(self, target_class: str, attribute: str, value: str) -> str:
         """Returns the range of a value, such as "below 61"; empty where it has none, or is called so."""
         ranges = mapping(self._attributes.get(attribute, {}).get("ranges"))
         of_class = mapping(ranges.get(target_class) or ranges.get(""))
-        found = clean(str(of_class.get(value, "")))
-        return "" if found == value else found
+        range_text = clean(str(of_class.get(value, "")))
+        return "" if range_text == value else range_text
 
     def explained(self, target_class: str, attribute: str, value: str) -> str:
         """Returns a sentence that says what a value means; empty for an attribute that was not derived."""
         if attribute not in self._attributes:
             return ""
         measure = clean(str(self._attributes[attribute].get("measure", "")))
-        found = self.range_of(target_class, attribute, value)
-        return f"Here {value} means: {measure} {found}." if found else f"Here {attribute} is {measure}."
+        range_text = self.range_of(target_class, attribute, value)
+        return f"Here {value} means: {measure} {range_text}." if range_text else f"Here {attribute} is {measure}."
 
     def setting(self) -> str:
         """Returns which attributes were derived from what, in a line; empty where none was."""
-        said = []
-        for origin, how in ORIGINS.items():
-            names = [name for name, one in self._attributes.items() if one.get("origin") == origin]
+        parts = []
+        for origin, source in ORIGINS.items():
+            names = [name for name, attribute in self._attributes.items() if attribute.get("origin") == origin]
             if names:
-                said.append(f"{words.listed(names)} ({how})")
-        return "; ".join(said)
+                parts.append(f"{words.listed(names)} ({source})")
+        return "; ".join(parts)

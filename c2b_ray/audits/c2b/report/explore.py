@@ -44,18 +44,25 @@ def explored(
     what classifiers that give each label on its own score for it."""
     cells = images_of_cells(captions, draws)
     rows, images = answered_images(cells, predictions, names, config.right, config.classes)
-    chosen = sample(images)
-    jpegs, number = pictures(cells.ids.names(cells.image[rows[chosen]]).to_pylist())
-    chosen = np.sort(chosen[:number])
-    ids = cells.ids.names(cells.image[rows[chosen]]).to_pylist()
+    sampled = sample(images)
+    jpegs, number = pictures(cells.ids.names(cells.image[rows[sampled]]).to_pylist())
+    sampled = np.sort(sampled[:number])
+    ids = cells.ids.names(cells.image[rows[sampled]]).to_pylist()
     of_sample = keys.filter(pc.is_in(keys["image_id"], pa.array(ids, pa.string())))
     key_of = dict(zip(of_sample["image_id"].to_pylist(), of_sample["key"].to_pylist(), strict=True))
-    attributes = _values(cells, rows[chosen], images.truth[chosen])
+    attributes = _values(cells, rows[sampled], images.truth[sampled])
     return explore(
         images,
-        chosen,
+        sampled,
         [clean(key_of.get(image_id) or "") for image_id in ids],
-        [", ".join(f"{name}: {of[at]}" for name, of in attributes.items() if of[at]) for at in range(len(ids))],
+        [
+            ", ".join(
+                f"{name}: {values_of_attribute[i]}"
+                for name, values_of_attribute in attributes.items()
+                if values_of_attribute[i]
+            )
+            for i in range(len(ids))
+        ],
         attributes,
         [jpegs.get(image_id) for image_id in ids],
         embed(ids) if ids else None,
@@ -93,7 +100,7 @@ def answered_images(
     classes = tuple(dict.fromkeys(name.target_class for name in cells.names))
     of_class = [cells.rows_of_class(target) for target in classes]
     rows = np.concatenate([*of_class, np.zeros(0, np.int64)])
-    truth = np.repeat(np.arange(len(classes)), [len(of) for of in of_class])
+    truth = np.repeat(np.arange(len(classes)), [len(rows_of_class) for rows_of_class in of_class])
     number = {name: i for i, name in enumerate(classes)}
     answered, each = [], gives_each_label(predictions)
     # By `among_classes` the answer is the likeliest of the classes; otherwise the likeliest of all labels.
@@ -102,20 +109,23 @@ def answered_images(
         if classifier not in names:
             continue
         answers = answers_of(predictions, classifier)
-        taken = answers.to(cells).taken[rows]
-        distinct, back = np.unique(taken, return_inverse=True)
-        named = [
-            -1 if one == NO_ANSWER else number.setdefault(answers.name(one), len(number)) for one in distinct.tolist()
+        answers_taken = answers.to(cells).taken[rows]
+        distinct, back = np.unique(answers_taken, return_inverse=True)
+        numbers = [
+            -1 if label == NO_ANSWER else number.setdefault(answers.name(label), len(number))
+            for label in distinct.tolist()
         ]
-        sure = predictions.filter(pc.equal(predictions["classifier"], classifier))[column]
-        confidence = np.append(pc.cast(sure, pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64), np.nan)
-        at = answers.rows_of(cells.ids)[cells.image[rows]]
-        confidence = confidence[at]
+        probabilities = predictions.filter(pc.equal(predictions["classifier"], classifier))[column]
+        confidence = np.append(
+            pc.cast(probabilities, pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64), np.nan
+        )
+        answer_rows = answers.rows_of(cells.ids)[cells.image[rows]]
+        confidence = confidence[answer_rows]
         if each:  # the probability of the label itself
-            for of, name in enumerate(classes):
-                here = truth == of
-                confidence[here] = answers.probability(at[here], order.index(name))
-        codes = np.array(named, np.int64)[back] if named else np.zeros(0, np.int64)
+            for rows_of_class, name in enumerate(classes):
+                here = truth == rows_of_class
+                confidence[here] = answers.probability(answer_rows[here], order.index(name))
+        codes = np.array(numbers, np.int64)[back] if numbers else np.zeros(0, np.int64)
         answered.append(Answered(names[classifier], codes, confidence))
     scored = right != "top5" and not each
     return rows, Images(classes, tuple(number), truth, tuple(answered), scored, each)
@@ -125,31 +135,31 @@ def _values(cells: CellImages, rows: Ints, truth: Ints) -> dict[str, list[str]]:
     """Returns the value of each attribute that each image has as an image of its class; "" where it has none. An image
     that captions of two values drew has the first."""
     values: dict[str, list[str]] = {}
-    place: dict[tuple[int, int], list[int]] = {}
+    places_of_image: dict[tuple[int, int], list[int]] = {}
     classes = list(dict.fromkeys(name.target_class for name in cells.names))
-    for at, (row, of) in enumerate(zip(rows.tolist(), truth.tolist(), strict=True)):
-        place.setdefault((int(cells.image[row]), of), []).append(at)
-    wanted = np.flatnonzero(np.isin(cells.image, cells.image[rows]))
+    for position, (row, target) in enumerate(zip(rows.tolist(), truth.tolist(), strict=True)):
+        places_of_image.setdefault((int(cells.image[row]), target), []).append(position)
+    cell_rows = np.flatnonzero(np.isin(cells.image, cells.image[rows]))
     number = {name: i for i, name in enumerate(classes)}
-    for row in wanted.tolist():
+    for row in cell_rows.tolist():
         name = cells.names[int(cells.cell[row])]
-        for at in place.get((int(cells.image[row]), number[name.target_class]), ()):
-            of = values.setdefault(name.attribute, [""] * len(rows))
-            of[at] = of[at] or name.bias_class
+        for position in places_of_image.get((int(cells.image[row]), number[name.target_class]), ()):
+            column = values.setdefault(name.attribute, [""] * len(rows))
+            column[position] = column[position] or name.bias_class
     return values
 
 
 def embeddings_of_index(config: AuditConfig, images: pa.Table) -> Embed:
-    """Returns what gives the embeddings that the run's index holds of images; None of a run without an index on this
-    machine, where it is gone, or where an image is none of its rows. `images`: columns image_id and row. An index on an
-    object store is not brought here for a map."""
+    """Returns a function that returns the embeddings of images from the run's index. It returns None where the run has
+    no index on this machine, where that is gone, or where an image is not in it. `images`: columns image_id and row. An
+    index on an object store is not downloaded for a map."""
     path = config.images.index
 
     def embed(ids: Sequence[str]) -> NDArray[np.float64] | None:
         if not isinstance(path, str) or "://" in path:
             return None
-        chosen = images.filter(pc.is_in(images["image_id"], pa.array(ids, pa.string())))
-        row_of = dict(zip(chosen["image_id"].to_pylist(), chosen["row"].to_pylist(), strict=True))
+        image_rows = images.filter(pc.is_in(images["image_id"], pa.array(ids, pa.string())))
+        row_of = dict(zip(image_rows["image_id"].to_pylist(), image_rows["row"].to_pylist(), strict=True))
         rows = [row_of.get(image_id) for image_id in ids]
         if any(row is None for row in rows):
             return None

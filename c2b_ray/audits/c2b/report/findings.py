@@ -91,13 +91,13 @@ def sentence(group: Group, lead: Cell, classifier: str, confidence: float) -> Se
         f"{_others(group, lead)} (φ{words.FIXED}{words.signed(lead.phi)}, {words.percent(confidence)} interval "
         f"{interval}, {words.plural(lead.n, 'image')}{_wanted(lead)}{_caveats(lead)}){_confirmed(lead)}."
     )
-    about = f"{classifier} recognises {words.article(lead.target_class)}", f" {ADVERBS[lead.verdict]} when "
+    phrases = f"{classifier} recognises {words.article(lead.target_class)}", f" {ADVERBS[lead.verdict]} when "
     if lead.metric != ACCURACY:
-        about = f"{classifier}: {named(lead.metric)} for ", f" is {_LEVELS[lead.verdict]} when "
+        phrases = f"{classifier}: {named(lead.metric)} for ", f" is {_LEVELS[lead.verdict]} when "
     return (
-        Span(about[0]),
+        Span(phrases[0]),
         Span(lead.target_class, strong=True),
-        Span(about[1]),
+        Span(phrases[1]),
         Span(f"{lead.attribute} is {lead.bias_class}", strong=True),
         Span(evidence),
     )
@@ -150,28 +150,30 @@ def mistaken(lead: Cell) -> str:
         lead.mistaken_for.lower(),
         lead.target_class.lower(),
     ):
-        named = words.count(lead.answered_bias_class)
-        line += f" The value’s own name, {lead.bias_class}, was the answer {named} of {words.count(lead.n)} times."
+        times_answered = words.count(lead.answered_bias_class)
+        line += (
+            f" The value’s own name, {lead.bias_class}, was the answer {times_answered} of {words.count(lead.n)} times."
+        )
     return line
 
 
 def _others(group: Group, lead: Cell) -> str:
-    others = [cell.bias_class for cell in group.cells if cell is not lead and cell.n]
-    return others[0] if len(others) == 1 else "the other values"
+    other_values = [cell.bias_class for cell in group.cells if cell is not lead and cell.n]
+    return other_values[0] if len(other_values) == 1 else "the other values"
 
 
 def _beneath(group: Group, lead: Cell) -> tuple[str, ...]:
-    rest = [cell for cell in group.cells if cell.is_finding and cell is not lead]
-    rest.sort(key=lambda cell: -cell.size)
-    alike = [cell for cell in rest if cell.verdict == lead.verdict]
-    # One that stands in a group of its own is more than the lead seen from the other side.
-    apart = [cell for cell in rest if cell.verdict != lead.verdict and cell.group != lead.group]
-    mirrored = [cell for cell in rest if cell.verdict != lead.verdict and cell.group == lead.group]
+    further = [cell for cell in group.cells if cell.is_finding and cell is not lead]
+    further.sort(key=lambda cell: -cell.size)
+    same_direction = [cell for cell in further if cell.verdict == lead.verdict]
+    # A cell in a group of its own is more than the complement of the lead.
+    opposite = [cell for cell in further if cell.verdict != lead.verdict and cell.group != lead.group]
+    mirrored = [cell for cell in further if cell.verdict != lead.verdict and cell.group == lead.group]
     lines = []
-    if alike:
-        lines.append(f"Also {ADVERBS[lead.verdict]}: {_named(alike)}.")
-    if apart:
-        lines.append(f"Also {_OPPOSITE[lead.verdict]}: {_named(apart)}.")
+    if same_direction:
+        lines.append(f"Also {ADVERBS[lead.verdict]}: {_named(same_direction)}.")
+    if opposite:
+        lines.append(f"Also {_OPPOSITE[lead.verdict]}: {_named(opposite)}.")
     if mirrored:
         lines.append(f"Mirrored: {_OPPOSITE[lead.verdict]} with {_named(mirrored)}.")
     return tuple(lines)
@@ -287,22 +289,22 @@ def _row(cell: Cell, lead: bool, derived: DerivedValues | None) -> ValueRow:
 
 
 def galleries(
-    examples: Examples, counts: tuple[int, int], verdict: str, shelf: ThumbnailSet, name: str
+    examples: Examples, counts: tuple[int, int], verdict: str, thumbnail_set: ThumbnailSet, name: str
 ) -> tuple[Gallery, ...]:
     """The wrong and the right examples of a finding, the most informative first; an empty kind is left out. `counts`:
     of all its wrong and right answers."""
-    both = (("wrong", WRONG, examples.wrong, counts[0]), ("right", RIGHT, examples.right, counts[1]))
-    alone = shared_caption(examples) == ""
-    shown = both if verdict == "against" else both[::-1]
+    kinds = (("wrong", WRONG, examples.wrong, counts[0]), ("right", RIGHT, examples.right, counts[1]))
+    captions_differ = shared_caption(examples) == ""
+    ordered = kinds if verdict == "against" else kinds[::-1]
     return tuple(
         Gallery(
             verdict=kind,
             sign=sign,
-            title=f"{kind.capitalize()}: {words.count(len(chosen))} of {words.count(number)}",
-            pictures=tuple(_picture(example, shelf, name, alone) for example in chosen),
+            title=f"{kind.capitalize()}: {words.count(len(pictured))} of {words.count(number)}",
+            pictures=tuple(_picture(example, thumbnail_set, name, captions_differ) for example in pictured),
         )
-        for kind, sign, chosen, number in shown
-        if chosen
+        for kind, sign, pictured, number in ordered
+        if pictured
     )
 
 
@@ -321,19 +323,19 @@ def _origin(example: Example) -> str:
     return "Retrieved for" if example.retrieved else "Made for" if example.generated else "Labelled"
 
 
-def _picture(example: Example, shelf: ThumbnailSet, name: str, alone: bool) -> Picture:
+def _picture(example: Example, thumbnail_set: ThumbnailSet, name: str, with_caption: bool) -> Picture:
     caption = words.shortened(example.caption, LONGEST_CAPTION)
     probability = "" if math.isnan(example.label_probability) else f"{example.label_probability:.2f}"
-    sure = f" with probability {probability}" if probability else ""
+    probability_text = f" with probability {probability}" if probability else ""
     outcome = "right" if example.right else "wrong"
     return Picture(
-        source=shelf.thumbnails.get(example.image_id, ""),
-        key=clean(shelf.keys.get(example.image_id, "")),
-        alt=f"{_origin(example)} “{caption}”. {name} says {example.label}{sure}: {outcome}.",
+        source=thumbnail_set.thumbnails.get(example.image_id, ""),
+        key=clean(thumbnail_set.keys.get(example.image_id, "")),
+        alt=f"{_origin(example)} “{caption}”. {name} says {example.label}{probability_text}: {outcome}.",
         label=example.label,
         probability=probability,
         stands_for="" if example.label.lower() == example.predicted_class.lower() else example.predicted_class,
-        caption=f"{_origin(example)} “{caption}”" if alone else "",
+        caption=f"{_origin(example)} “{caption}”" if with_caption else "",
     )
 
 
@@ -372,10 +374,10 @@ def _dress(axes: Axes, cells: tuple[Cell, ...], tau: float) -> None:
 
 
 def _limits(cells: tuple[Cell, ...], tau: float) -> tuple[float, float]:
-    known = [limit for cell in cells for limit in (cell.phi_low, cell.phi_high, cell.phi) if not math.isnan(limit)]
-    least, most = min([*known, -2 * tau, -0.02]), max([*known, 2 * tau, 0.02])
-    room = 0.04 * (most - least)
-    return least - room, most + room
+    finite = [limit for cell in cells for limit in (cell.phi_low, cell.phi_high, cell.phi) if not math.isnan(limit)]
+    least, most = min([*finite, -2 * tau, -0.02]), max([*finite, 2 * tau, 0.02])
+    margin = 0.04 * (most - least)
+    return least - margin, most + margin
 
 
 def _tick(value: float) -> str:

@@ -100,8 +100,8 @@ def _line(verifications: pa.Table, models: Mapping[str, Any]) -> str:
     spec = verifier.get("spec") if isinstance(verifier, Mapping) else verifier
     name = clean_setting(str(spec)) if spec else "The verifier"
     failed = verifications.filter(pc.is_valid(verifications["error"]))
-    looked, blind = (pc.count_distinct(table["image_id"]).as_py() for table in (verifications, failed))
-    sentence = f"{name} looked at {words.plural(looked, 'image')} and said what each shows."
+    looked_at, blind = (pc.count_distinct(table["image_id"]).as_py() for table in (verifications, failed))
+    sentence = f"{name} looked at {words.plural(looked_at, 'image')} and said what each shows."
     if not blind:
         return sentence
     reason = words.shortened(clean(failed["error"][0].as_py()), 120)
@@ -117,9 +117,9 @@ def _trusted(calibration: pa.Table) -> str:
 
 def _attributes(rows: Sequence[Row], calibration: Sequence[Row]) -> Iterator[Attribute]:
     """Yields the class first, where classes were verified, then the attributes in the scores' order."""
-    whole = [(row["class_shown"], None, None, row["target_class"]) for row in rows if _known(row["class_shown"])]
-    if whole:
-        yield _attribute("the class itself", _calibrated(CLASS, calibration, "taken at its word"), whole, "")
+    class_rows = [(row["class_shown"], None, None, row["target_class"]) for row in rows if _known(row["class_shown"])]
+    if class_rows:
+        yield _attribute("the class itself", _calibrated(CLASS, calibration, "taken at its word"), class_rows, "")
     by_attribute: dict[str, list[Row]] = {}
     for row in rows:
         by_attribute.setdefault(row["attribute"], []).append(row)
@@ -146,11 +146,11 @@ def _attribute(
 
 
 def _calibrated(attribute: str, calibration: Sequence[Row], otherwise: str) -> str:
-    counted = [row for row in calibration if row["attribute"] == attribute and row["source"] == "table"]
-    images = sum(row["images"] for row in counted)
+    calibration_rows = [row for row in calibration if row["attribute"] == attribute and row["source"] == "table"]
+    images = sum(row["images"] for row in calibration_rows)
     if not images:
         return f"{otherwise}, not checked"
-    right = sum(row["images"] for row in counted if row["value"] == row["answer"]) / images
+    right = sum(row["images"] for row in calibration_rows if row["value"] == row["answer"]) / images
     return f"on {words.plural(round(images), 'labelled image')}, {words.percent(right)} right"
 
 
@@ -231,16 +231,18 @@ def _examples(cell: Cell, captions: pa.Table, draws: pa.Table, predictions: pa.T
         & (pc.field("bias_class") == cell.bias_class)
     )
     text = dict(zip(of_cell["caption_id"].to_pylist(), of_cell["text"].to_pylist(), strict=True))
-    drawn = draws.filter(pc.is_in(draws["caption_id"], pa.array(list(text), pa.string())))
-    answered = _answers(predictions, cell.classifier, drawn["image_id"])
-    nearest = drawn.sort_by([("rank", "ascending"), ("caption_id", "ascending")])
+    draws_of_cell = draws.filter(pc.is_in(draws["caption_id"], pa.array(list(text), pa.string())))
+    answered = _answers(predictions, cell.classifier, draws_of_cell["image_id"])
+    nearest = draws_of_cell.sort_by([("rank", "ascending"), ("caption_id", "ascending")])
     kinds: dict[bool, dict[str, Example]] = {True: {}, False: {}}
     for start in range(0, nearest.num_rows, AT_ONCE):  # mostly the first few hold enough of both kinds
-        some = nearest.slice(start, AT_ONCE)
-        for example in _described(cell, some, answered.filter(pc.is_in(answered["image_id"], some["image_id"])), text):
-            chosen = kinds[example.right]
-            if len(chosen) < MOST:
-                chosen.setdefault(example.image_id, example)
+        chunk = nearest.slice(start, AT_ONCE)
+        for example in _described(
+            cell, chunk, answered.filter(pc.is_in(answered["image_id"], chunk["image_id"])), text
+        ):
+            examples_of_kind = kinds[example.right]
+            if len(examples_of_kind) < MOST:
+                examples_of_kind.setdefault(example.image_id, example)
         if min(map(len, kinds.values())) == MOST:
             break
     return Examples(wrong=tuple(kinds[False].values()), right=tuple(kinds[True].values()))
@@ -249,18 +251,18 @@ def _examples(cell: Cell, captions: pa.Table, draws: pa.Table, predictions: pa.T
 def _described(cell: Cell, drawn: pa.Table, answered: pa.Table, text: Mapping[str, str]) -> Iterator[Example]:
     """Yields an example for each answered draw, in order."""
     answers = {row["image_id"]: row for row in answered.to_pylist()}
-    taken = answers_of(answered, cell.classifier).of(cell.target_class)
+    answer_of_image = answers_of(answered, cell.classifier).of(cell.target_class)
     for draw in drawn.to_pylist():
-        if (name := taken.get(draw["image_id"])) is not None:
+        if (name := answer_of_image.get(draw["image_id"])) is not None:
             yield _example(draw, answers[draw["image_id"]], text[draw["caption_id"]], name == cell.target_class)
 
 
 def _answers(predictions: pa.Table, classifier: str, image_ids: pa.ChunkedArray) -> pa.Table:
-    wanted = pc.and_(
+    is_wanted = pc.and_(
         pc.and_(pc.equal(predictions["classifier"], classifier), pc.is_in(predictions["image_id"], image_ids)),
         pc.is_null(predictions["error"]),
     )
-    return predictions.filter(wanted)
+    return predictions.filter(is_wanted)
 
 
 def _example(draw: Mapping[str, Any], answer: Mapping[str, Any], caption: str, right: bool) -> Example:

@@ -48,12 +48,12 @@ def unfinished(manifest: Mapping[str, Any]) -> str:
 def tally(cells: Sequence[Cell], pooled: int = 0, pairs: int = 0, perturbed: int = 0) -> str:
     """Returns how many cells have which verdict. `pooled`, `pairs`, `perturbed`: the findings over all classes, of two
     values at once, and of perturbations, which are no cells."""
-    of = Counter(cell.verdict for cell in cells)
-    findings = words.plural(of["against"] + of["for"], "finding")
-    line = f"{findings}, {words.count(of['none'])} clear, {words.count(of['undetermined'])} undetermined"
-    others = ((pooled, "over all classes"), (pairs, "of two values at once"), (perturbed, "of perturbations"))
-    more = [f"{words.plural(number, 'finding')} {what}" for number, what in others if number]
-    return f"{line}; besides, {words.listed(more)}" if more else line
+    verdicts = Counter(cell.verdict for cell in cells)
+    findings = words.plural(verdicts["against"] + verdicts["for"], "finding")
+    line = f"{findings}, {words.count(verdicts['none'])} clear, {words.count(verdicts['undetermined'])} undetermined"
+    other_counts = ((pooled, "over all classes"), (pairs, "of two values at once"), (perturbed, "of perturbations"))
+    further = [f"{words.plural(number, 'finding')} {scope}" for number, scope in other_counts if number]
+    return f"{line}; besides, {words.listed(further)}" if further else line
 
 
 def scale(cells: Sequence[Cell], draws: pa.Table) -> str:
@@ -63,9 +63,9 @@ def scale(cells: Sequence[Cell], draws: pa.Table) -> str:
     images = pc.count_distinct(draws["image_id"]).as_py()
     per_classifier = len({(c.target_class, c.attribute, c.bias_class) for c in cells})
     classifiers = len({cell.classifier for cell in cells})
-    each = " for each classifier" if classifiers > 1 else ""
+    suffix = " for each classifier" if classifiers > 1 else ""
     return (
-        f"{words.plural(per_classifier, 'cell')}{each}: a cell is one value of an attribute, for one class. "
+        f"{words.plural(per_classifier, 'cell')}{suffix}: a cell is one value of an attribute, for one class. "
         f"{words.plural(len(classes), 'class', 'classes')}, {words.plural(len(attributes), 'attribute')}, "
         f"{words.plural(images, 'image')}."
     )
@@ -77,36 +77,36 @@ def two_stages(config: AuditConfig, cells: Sequence[Cell], captions: pa.Table, f
     design = config.screening
     if design is None or not cells:
         return ""
-    drew = captions.filter(pc.is_in(captions["caption_id"], fresh["caption_id"].unique().cast(pa.string())))
-    groups = set(zip(drew["target_class"].to_pylist(), drew["attribute"].to_pylist(), strict=True))
-    again = sum((cell.target_class, cell.attribute) in groups for cell in cells)
+    captions_drawn = captions.filter(pc.is_in(captions["caption_id"], fresh["caption_id"].unique().cast(pa.string())))
+    groups = set(zip(captions_drawn["target_class"].to_pylist(), captions_drawn["attribute"].to_pylist(), strict=True))
+    repeated = sum((cell.target_class, cell.attribute) in groups for cell in cells)
     first = (config.images_per_caption or 0) * config.captions_per_cell
     in_all = words.count(pc.count_distinct(fresh["image_id"]).as_py())
     further = words.count(design.fresh)
-    of_cells = f"of the {words.count(again)} of {words.plural(len(cells), 'cell')} whose attribute had |φ| ≥ "
+    of_cells = f"of the {words.count(repeated)} of {words.plural(len(cells), 'cell')} whose attribute had |φ| ≥ "
     of_cells += words.decimal(design.least)
     line = f"Two stages: {words.plural(first, 'image')} of each cell, then "
     if design.tested == ALL_IMAGES:
-        drawn = f"; with the first they are {in_all}" if again else ""
+        drawn = f"; with the first they are {in_all}" if repeated else ""
         line += f"{further} more, or as many as the source holds, {of_cells}{drawn}. Findings rest on all of them."
     else:
         line += f"{further} fresh ones ({in_all} in all) {of_cells}. Findings rest on the fresh images alone."
-    found = sorted(cell.detectable for cell in cells if not math.isnan(cell.detectable))
-    if not found:
+    phis = sorted(cell.detectable for cell in cells if not math.isnan(cell.detectable))
+    if not phis:
         return line
     return (
-        f"{line} In the median cell |φ| of {words.decimal(math.ceil(100 * found[len(found) // 2]) / 100)} is found in "
+        f"{line} In the median cell |φ| of {words.decimal(math.ceil(100 * phis[len(phis) // 2]) / 100)} is found in "
         f"four of five audits; in nine of ten cells |φ| of "
-        f"{words.decimal(math.ceil(100 * found[9 * (len(found) - 1) // 10]) / 100)}."
+        f"{words.decimal(math.ceil(100 * phis[9 * (len(phis) - 1) // 10]) / 100)}."
     )
 
 
 def paper(cells: Sequence[Cell]) -> str:
-    more = sum(cell.disagrees and not cell.is_finding for cell in cells)
-    if not more:
+    count = sum(cell.disagrees and not cell.is_finding for cell in cells)
+    if not count:
         return ""
     return (
-        f"The paper’s rule, |φ| > τ alone, would have called {words.plural(more, 'more cell', 'more cells')} biased; "
+        f"The paper’s rule, |φ| > τ alone, would have called {words.plural(count, 'more cell', 'more cells')} biased; "
         "the images at hand do not establish that."
     )
 
@@ -160,13 +160,13 @@ class ClassifierSummary:
 def summaries(cells: Sequence[Cell], names: Mapping[str, str]) -> Iterable[ClassifierSummary]:
     for classifier in dict.fromkeys(cell.classifier for cell in cells):
         of_classifier = [cell for cell in cells if cell.classifier == classifier]
-        of = Counter(cell.verdict for cell in of_classifier)
+        verdicts = Counter(cell.verdict for cell in of_classifier)
         images, right = sum(cell.n for cell in of_classifier), sum(cell.correct for cell in of_classifier)
         yield ClassifierSummary(
             name=names[classifier],
             right=words.percent(right / images if images else float("nan")),
-            shares=tuple(Share(v, SIGNS[v], NAMES[v], words.count(of[v])) for v in _ORDER),
-            bar=tuple(_bar([(verdict, of[verdict] / len(of_classifier)) for verdict in _ORDER])),
+            shares=tuple(Share(v, SIGNS[v], NAMES[v], words.count(verdicts[v])) for v in _ORDER),
+            bar=tuple(_bar([(verdict, verdicts[verdict] / len(of_classifier)) for verdict in _ORDER])),
         )
 
 
@@ -224,8 +224,8 @@ def accuracies(cells: Sequence[Cell], each: bool = False) -> list[Accuracy]:
     most_of: dict[str, dict[str, tuple[int, int]]] = {}
     for (classifier, target, _), members in _groups(cells).items():
         most = most_of.setdefault(classifier, {})
-        counted = sum(cell.n for cell in members), sum(cell.correct for cell in members)
-        most[target] = max(most.get(target, (0, 0)), counted, key=lambda pair: pair[0])
+        size_and_correct = sum(cell.n for cell in members), sum(cell.correct for cell in members)
+        most[target] = max(most.get(target, (0, 0)), size_and_correct, key=lambda pair: pair[0])
     result = []
     for classifier, most in most_of.items():
         images, right = (sum(pair[i] for pair in most.values()) for i in (0, 1))
@@ -236,33 +236,35 @@ def accuracies(cells: Sequence[Cell], each: bool = False) -> list[Accuracy]:
     return result
 
 
-def accuracy_line(of: Accuracy, confidence: float) -> str:
-    if not of.images:
-        return f"{of.classifier}: no image has an answer."
-    low, high = wilson_interval(of.right, of.images, confidence)
+def accuracy_line(accuracy: Accuracy, confidence: float) -> str:
+    if not accuracy.images:
+        return f"{accuracy.classifier}: no image has an answer."
+    low, high = wilson_interval(accuracy.right, accuracy.images, confidence)
     return (
-        f"{of.classifier}: {words.count(of.right)} of {words.plural(of.images, 'answer')} "
-        f"{'is' if of.images == 1 else 'are'} right ({words.percent(of.right / of.images)}; "
+        f"{accuracy.classifier}: {words.count(accuracy.right)} of {words.plural(accuracy.images, 'answer')} "
+        f"{'is' if accuracy.images == 1 else 'are'} right ({words.percent(accuracy.right / accuracy.images)}; "
         f"{words.percent_range(float(low), float(high))})."
     )
 
 
-def accuracy_in_brief(of: Accuracy, names: Mapping[str, str]) -> str:
+def accuracy_in_brief(accuracy: Accuracy, names: Mapping[str, str]) -> str:
     """Returns how often a classifier is right, for the head of a page; named where the run has several."""
-    who = f"{names[of.classifier]}: " if len(names) > 1 else ""
-    if not of.images:
-        return f"{who}no image has an answer."
-    share = words.percent(of.right / of.images)
-    return f"{who}{words.count(of.right)} of {words.plural(of.images, 'answer')} right ({share})."
+    prefix = f"{names[accuracy.classifier]}: " if len(names) > 1 else ""
+    if not accuracy.images:
+        return f"{prefix}no image has an answer."
+    share = words.percent(accuracy.right / accuracy.images)
+    return f"{prefix}{words.count(accuracy.right)} of {words.plural(accuracy.images, 'answer')} right ({share})."
 
 
-def accuracies_in_brief(of: Sequence[Accuracy], names: Mapping[str, str], images: int) -> tuple[str, ...]:
+def accuracies_in_brief(
+    accuracies_of_run: Sequence[Accuracy], names: Mapping[str, str], images: int
+) -> tuple[str, ...]:
     """Returns this of the first classifiers, and what is left out. `images`: of the run, whose attributes may have
     images each of their own."""
-    lines = [accuracy_in_brief(one, names) for one in of[:MOST_ACCURACIES]]
-    if len(of) > MOST_ACCURACIES:
-        lines.append(f"{words.plural(len(of) - MOST_ACCURACIES, 'more classifier')} below.")
-    if 0 < max((one.images for one in of), default=0) < images:
+    lines = [accuracy_in_brief(accuracy, names) for accuracy in accuracies_of_run[:MOST_ACCURACIES]]
+    if len(accuracies_of_run) > MOST_ACCURACIES:
+        lines.append(f"{words.plural(len(accuracies_of_run) - MOST_ACCURACIES, 'more classifier')} below.")
+    if 0 < max((accuracy.images for accuracy in accuracies_of_run), default=0) < images:
         lines.append(
             f"Counted are, of the run’s {words.count(images)} images, those of one attribute of each class: the one "
             "with most answers."
@@ -287,19 +289,21 @@ def implausible_line(of: Accuracy) -> str:
 def near_misses(cells: Sequence[Cell], tau: float) -> list[Cell]:
     """Returns the largest differences that the images at hand do not settle: of each class and attribute without a
     finding the open cell of the largest |φ| beyond τ that at most `NEAR` times its images would settle."""
-    near = []
+    result = []
     for members in _groups(cells).values():
-        left = [cell for cell in members if cell.verdict == "undetermined" and cell.size > tau]
-        left = [cell for cell in left if 0 < (cell.images_to_settle or 0) <= NEAR * cell.n and not cell.doubt]
-        if left and not any(cell.is_finding for cell in members):
-            near.append(max(left, key=lambda cell: cell.size))
-    return sorted(near, key=lambda cell: -cell.weight)[:MOST_NEAR]
+        open_cells = [cell for cell in members if cell.verdict == "undetermined" and cell.size > tau]
+        open_cells = [
+            cell for cell in open_cells if 0 < (cell.images_to_settle or 0) <= NEAR * cell.n and not cell.doubt
+        ]
+        if open_cells and not any(cell.is_finding for cell in members):
+            result.append(max(open_cells, key=lambda cell: cell.size))
+    return sorted(result, key=lambda cell: -cell.weight)[:MOST_NEAR]
 
 
 def near_line(cell: Cell, several: bool, tau: float) -> str:
-    who = f"{cell.classifier}: " if several else ""
+    prefix = f"{cell.classifier}: " if several else ""
     return (
-        f"not settled: {who}{cell.target_class}, {cell.attribute}: {cell.bias_class}: φ {words.signed(cell.phi)} "
+        f"not settled: {prefix}{cell.target_class}, {cell.attribute}: {cell.bias_class}: φ {words.signed(cell.phi)} "
         f"({words.signed_range(cell.phi_low, cell.phi_high)}) on {words.plural(cell.n, 'image')}; "
         f"{what_settles(cell, tau)}."
     )
@@ -328,13 +332,15 @@ def next_step(near: Sequence[Cell], config: AuditConfig) -> str:
         )
     if config.budget:
         return "next: a larger `budget`, which goes on from the images at hand"
-    wanted = max((cell.images_to_settle or 0 for cell in near if not _beyond_alone(cell, config.tau)), default=0)
-    if not wanted:
+    images_to_settle = max(
+        (cell.images_to_settle or 0 for cell in near if not _beyond_alone(cell, config.tau)), default=0
+    )
+    if not images_to_settle:
         return (
             "next: an audit of these classes and attributes alone, on other images: among fewer tests less is expected "
             "by chance"
         )
-    per_caption = ceil(wanted / config.captions_per_cell)
+    per_caption = ceil(images_to_settle / config.captions_per_cell)
     return (
         f"next: `images_per_caption: {per_caption}` draws that many; `budget: {{images: N}}` draws images until each "
         "is settled or N are used; `c2b failures` looks for captions that fail"
@@ -374,11 +380,13 @@ def summary(run: C2BRun) -> Summary:
     lines = [pooled_sentence(row, row["classifier"], confidence) for row in pooled[:MOST_ROWS]]
     lines += ["".join(span.text for span in sentence(row, row["classifier"], confidence)) for row in pairs[:MOST_ROWS]]
     perturbed = run.read("perturbations").to_pylist()
-    told = perturbations.strongest(perturbed)
-    lines += [_perturbed_line(of[0], confidence) for of in told[:MOST_ROWS]]
+    perturbation_groups = perturbations.strongest(perturbed)
+    lines += [
+        _perturbed_line(perturbation_rows[0], confidence) for perturbation_rows in perturbation_groups[:MOST_ROWS]
+    ]
     lines += [perturbations.line(perturbed)] if perturbed else []
     by_column = named_by_attributes(cells, run.captions, run.draws, run.predictions, config.tau, config.alpha)
-    named = [
+    named_lines = [
         "".join(span.text for span in named_sentence(of, cells, f"{of.classifier}: ", confidence)[0])
         for of in by_column
     ]
@@ -393,37 +401,45 @@ def summary(run: C2BRun) -> Summary:
     rule = right_line(config, run.manifest.get("rule"))
     cautions = [line for line in (one_caption_line(cells), copies_line(cells)) if line]
     right = accuracies(cells, gives_each_label(run.predictions_of(["predicted_class"])))
-    noted = setup_lines(run.manifest)
-    near = near_misses(cells, config.tau)
-    ahead = [*(near_line(cell, len(right) > 1, config.tau) for cell in near), next_step(near, config)] if cells else []
+    notes = setup_lines(run.manifest)
+    closest = near_misses(cells, config.tau)
+    ahead = (
+        [*(near_line(cell, len(right) > 1, config.tau) for cell in closest), next_step(closest, config)]
+        if cells
+        else []
+    )
     of_findings, derived = findings_table(groups), DerivedValues(run.manifest)
     leads = [group.lead for group, _ in groups[:MOST_ROWS] if group.lead is not None]
-    meant = dict.fromkeys(
+    meanings = dict.fromkeys(
         f"{lead.target_class}, {lead.attribute}: {line}"
         for lead in leads
         if (line := derived.explained(lead.target_class, lead.attribute, lead.bias_class))
     )
-    counted = [tally(cells, len(pooled), len(pairs), sum(map(len, told)))] if cells or not perturbed else []
+    tally_line = (
+        [tally(cells, len(pooled), len(pairs), sum(map(len, perturbation_groups)))] if cells or not perturbed else []
+    )
     return Summary(
         title=of_findings.title,
         columns=of_findings.columns,
         rows=of_findings.rows,
         marks=of_findings.marks,
         lines=[
-            *named,
+            *named_lines,
             *followed,
-            *(accuracy_line(one, confidence) for one in right),
-            *meant,
+            *(accuracy_line(accuracy, confidence) for accuracy in right),
+            *meanings,
             *lines,
             *filter(None, (compared_by(config), rule, stages)),
             *cautions,
             *filter(None, (label_errors_line(run.read("label_errors"), config),)),
-            *counted,
+            *tally_line,
             *filter(None, ahead),
         ],
         report=run.report,
-        first=noted or list(filter(None, map(implausible_line, right))),
-        headline=". ".join([*(line.rstrip(".") for line in [*named, *followed][:1]), *_strongest(groups), *counted])
+        first=notes or list(filter(None, map(implausible_line, right))),
+        headline=". ".join(
+            [*(line.rstrip(".") for line in [*named_lines, *followed][:1]), *_strongest(groups), *tally_line]
+        )
         or next(iter(lines), ""),
         findings={
             name: sum(cell.is_finding for cell in cells if cell.classifier == name)
@@ -433,10 +449,13 @@ def summary(run: C2BRun) -> Summary:
             "run": run.path,
             "report": run.report,
             "setup": run.manifest.get("setup") or [],
-            "accuracy": [{"classifier": one.classifier, "right": one.right, "images": one.images} for one in right],
+            "accuracy": [
+                {"classifier": accuracy.classifier, "right": accuracy.right, "images": accuracy.images}
+                for accuracy in right
+            ],
             "verdicts": verdicts,
             "next": list(filter(None, ahead)),
-            "named_by_attributes": named,
+            "named_by_attributes": named_lines,
             "looks": looks.to_pylist(),
             "cautions": cautions,
             "blank_rows": run.manifest.get("blank_rows") or {},
@@ -444,7 +463,7 @@ def summary(run: C2BRun) -> Summary:
             "findings": findings(scores),
             "pooled": pooled,
             "intersections": pairs,
-            "perturbations": [row for of in told for row in of],
+            "perturbations": [row for perturbation_rows in perturbation_groups for row in perturbation_rows],
         },
     )
 
@@ -466,11 +485,11 @@ def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
     """Returns the strongest findings: the lead of each ranked group, and the number of findings that the page folds
     beneath it."""
     rows, marks = [], []
-    for group, alike in groups[:MOST_ROWS]:
+    for group, similar in groups[:MOST_ROWS]:
         cell = group.lead
         if cell is None:
             continue
-        more = sum(other.is_finding for one in (group, *alike) for other in one.cells) - 1
+        folded_findings = sum(other.is_finding for member in (group, *similar) for other in member.cells) - 1
         basis = "".join(f" {caveat}" for caveat in caveats(cell))
         rows.append(
             (
@@ -480,16 +499,18 @@ def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
                 f"{cell.phi_low:+.2f} … {cell.phi_high:+.2f}",
                 str(cell.n),
                 f"{cell.verdict}{basis}",
-                f"+{more}" if more else "",
+                f"+{folded_findings}" if folded_findings else "",
             )
         )
         marks.append(_MARKS[cell.verdict])
-    found = sum(cell.is_finding for group, alike in groups for one in (group, *alike) for cell in one.cells)
-    if len(rows) == len(groups) < found:  # a row stands for several
-        title = f"Strongest findings ({words.count(found)} in {words.plural(len(groups), 'group')})"
+    number_of_findings = sum(
+        cell.is_finding for group, similar in groups for one in (group, *similar) for cell in one.cells
+    )
+    if len(rows) == len(groups) < number_of_findings:  # a row stands for several
+        title = f"Strongest findings ({words.count(number_of_findings)} in {words.plural(len(groups), 'group')})"
     else:
         title = words.shown_of("Strongest findings", len(rows), len(groups))
-    metric = next((one.metric for group, _ in groups for one in group.cells), ACCURACY)
+    metric = next((member.metric for group, _ in groups for member in group.cells), ACCURACY)
     columns = [Column(named(metric), number=True) if column.name == "right" else column for column in COLUMNS]
     return Summary(title, COLUMNS if metric == ACCURACY else columns, rows, marks, lines=())
 

@@ -112,16 +112,16 @@ def _line(rows: Sequence[Row]) -> str:
     of = [row["verdict"] for row in rows]
     findings = sum(verdict in FINDINGS for verdict in of)
     empty = sum(row["n"] == 0 for row in rows)
-    without = f" {words.plural(empty, 'cell has', 'cells have')} no image." if empty else ""
+    note = f" {words.plural(empty, 'cell has', 'cells have')} no image." if empty else ""
     shadows = sum(row["folded_into"] is not None for row in rows)
     if shadows:
-        without += (
+        note += (
             f" {words.plural(shadows, 'more cell stood', 'more cells stood')} out only because of a finding in the "
             "same table (see shadows, below)."
         )
     return (
         f"{words.plural(len(rows), 'cell')} of two values at once: {words.plural(findings, 'finding')}, "
-        f"{words.count(of.count('none'))} clear, {words.count(of.count('undetermined'))} undetermined.{without}"
+        f"{words.count(of.count('none'))} clear, {words.count(of.count('undetermined'))} undetermined.{note}"
     )
 
 
@@ -130,22 +130,22 @@ def _doubts(rows: Sequence[Row]) -> tuple[str, ...]:
     reasons = Counter(row["doubt"] for row in rows if row["doubt"] is not None)
     ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     sentences = [f"{words.plural(n, 'cell')} in doubt: {reason}." for reason, n in ordered[:MOST_DOUBTS]]
-    left = sum(n for _, n in ordered[MOST_DOUBTS:])
+    further = sum(n for _, n in ordered[MOST_DOUBTS:])
     return (
         *sentences,
-        *([f"{words.plural(left, 'cell')} more in doubt, in the run’s intersections.parquet."] if left else []),
+        *([f"{words.plural(further, 'cell')} more in doubt, in the run’s intersections.parquet."] if further else []),
     )
 
 
 def _beneath(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
-    same = ("classifier", "target_class", "attribute")
-    same_pair = [other for other in rows if all(other[key] == row[key] for key in same)]
+    same_columns = ("classifier", "target_class", "attribute")
+    same_pair = [other for other in rows if all(other[key] == row[key] for key in same_columns)]
     shadows = [other["bias_class"] for other in same_pair if other["folded_into"] == row["bias_class"]]
     lines = []
     if shadows:
-        named = "; ".join(f"“{name}”" for name in shadows[:MOST_SHADOWS])
-        more = f" and {words.count(len(shadows) - MOST_SHADOWS)} more" if len(shadows) > MOST_SHADOWS else ""
-        lines.append(f"Its shadows, which are as expected once this cell is set aside: {named}{more}.")
+        shadow_names = "; ".join(f"“{name}”" for name in shadows[:MOST_SHADOWS])
+        remainder = f" and {words.count(len(shadows) - MOST_SHADOWS)} more" if len(shadows) > MOST_SHADOWS else ""
+        lines.append(f"Its shadows, which are as expected once this cell is set aside: {shadow_names}{remainder}.")
     if {len({other[name] for other in same_pair}) for name in ("value_a", "value_b")} == {2}:
         lines.append("With two values each, the numbers are the same for all four cells: the likeliest one is named.")
     if row["basis"] == "captions":
@@ -156,12 +156,12 @@ def _beneath(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _finding(row: Row, rows: Sequence[Row], names: Mapping[str, str], confidence: float) -> FindingText:
-    said = sentence(row, names[row["classifier"]], confidence)
-    return FindingText(row["verdict"], SIGNS[row["verdict"]], said, _beneath(row, rows))
+    finding_sentence = sentence(row, names[row["classifier"]], confidence)
+    return FindingText(row["verdict"], SIGNS[row["verdict"]], finding_sentence, _beneath(row, rows))
 
 
 def sentence(row: Row, classifier: str, confidence: float) -> Sentence:
-    both = f"{row['attribute_a']} is {row['value_a']} and {row['attribute_b']} is {row['value_b']}"
+    both_values = f"{row['attribute_a']} is {row['value_a']} and {row['attribute_b']} is {row['value_b']}"
     evidence = (
         f" than the two alone explain: {words.percent(row['accuracy'])} right where they would leave "
         f"{words.percent(row['expected'])} ({words.signed(row['interaction'])}, "
@@ -172,7 +172,7 @@ def sentence(row: Row, classifier: str, confidence: float) -> Sentence:
         Span(f"{classifier} recognises {words.article(row['target_class'])}"),
         Span(row["target_class"], strong=True),
         Span(f" {ADVERBS[row['verdict']]} when "),
-        Span(both, strong=True),
+        Span(both_values, strong=True),
         Span(evidence),
     )
 

@@ -67,29 +67,29 @@ def label_errors(
     data: URI per image id."""
     if config.label_errors is None:
         return LabelErrors(False)
-    errors, scores, without = tables
+    errors, scores, scores_without = tables
     by_classifier = _by_classifier(errors)
-    how = _WITNESS if config.label_errors.encoder else _ALONE
+    method = _WITNESS if config.label_errors.encoder else _ALONE
     sections = []
     for classifier, name in names.items():
         rows = by_classifier.get(classifier, [])
-        before, after = (_of(table, classifier) for table in (scores, without))
-        if not before:
+        cells_with, cells_without = (_of(table, classifier) for table in (scores, scores_without))
+        if not cells_with:
             continue
         pictures = tuple(_picture(row, thumbnails) for row in rows[:MOST_PICTURES])
         gallery = Gallery("wrong", "?", "Label, and what the classifier answered", pictures)
-        changes = _changes(before, after) if rows else []
+        changes = _changes(cells_with, cells_without) if rows else []
         sections.append(
             LabelErrorsOf(
                 name=name,
                 line=_line(rows),
-                without=_without(before, after) if rows else "",
+                without=_without(cells_with, cells_without) if rows else "",
                 changes=tuple(changes[:MOST_CHANGES]),
                 gallery=gallery,
                 more=max(len(rows) - MOST_PICTURES, 0),
             )
         )
-    return LabelErrors(bool(sections), how, tuple(sections))
+    return LabelErrors(bool(sections), method, tuple(sections))
 
 
 def label_errors_line(errors: pa.Table, config: AuditConfig) -> str:
@@ -143,10 +143,10 @@ def _share(cells: Sequence[Any]) -> float:
 
 def _changes(before: Sequence[Any], after: Sequence[Any]) -> list[str]:
     """Returns the cells whose verdict would be another one, those that are findings first."""
-    now = {(cell.target_class, cell.attribute, cell.bias_class): cell for cell in after}
+    cell_now = {(cell.target_class, cell.attribute, cell.bias_class): cell for cell in after}
     changed = []
     for cell in before:
-        other = now.get((cell.target_class, cell.attribute, cell.bias_class))
+        other = cell_now.get((cell.target_class, cell.attribute, cell.bias_class))
         if other is not None and other.verdict != cell.verdict:
             changed.append((cell.verdict not in FINDINGS, -cell.size, cell, other))
     return [

@@ -60,8 +60,8 @@ def _settings(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> Iterato
         "generate": "made from each caption",
         "labelled": "labelled, from a table",
     }
-    named_source = " and ".join(kinds.get(str(one), str(one)) for one in _several(source))
-    named = {
+    named_source = " and ".join(kinds.get(str(kind), str(kind)) for kind in _several(source))
+    settings = {
         "Task": config.get("task"),
         "Cells are compared by": metric_name(str(config["metric"])) if config.get("metric") else None,
         "An answer is right when": manifest.get("rule") or _RIGHT.get(str(config.get("right"))),
@@ -75,7 +75,7 @@ def _settings(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> Iterato
         "α, false discovery rate": config.get("alpha"),
         "Run": manifest.get("run_id"),
     }
-    for name, value in named.items():
+    for name, value in settings.items():
         if value is not None:
             yield name, clean(words.decimal(value) if isinstance(value, float) else str(value))
     yield from times(manifest)
@@ -123,8 +123,10 @@ def merges(proposals: pa.Table) -> Merges:
             merges_by_rule.setdefault(rule, []).append((row["target_class"], merge["similarity"]))
     ordered = sorted(merges_by_rule.items(), key=lambda item: -len(item[1]))
     rows = tuple(
-        Merged(kind, name, into, _WHY.get(rule, rule), _similarity(of[0][1]), _classes([name for name, _ in of]))
-        for (kind, name, into, rule), of in ordered[:MOST]
+        Merged(
+            kind, name, into, _WHY.get(rule, rule), _similarity(of_rule[0][1]), _classes([name for name, _ in of_rule])
+        )
+        for (kind, name, into, rule), of_rule in ordered[:MOST]
     )
     return Merges(rows, max(len(ordered) - MOST, 0))
 
@@ -161,8 +163,8 @@ def drops(
 
     `blank_rows`: for each column of a labelled table, the rows without a value.
     """
-    found = [*_blank(blank_rows or {}), *_drops(rejected, pool, draws, images, cells)]
-    return tuple(Drop(words.count(number), what, then) for number, what, then in found if number)
+    counts = [*_blank(blank_rows or {}), *_drops(rejected, pool, draws, images, cells)]
+    return tuple(Drop(words.count(number), noun, consequence) for number, noun, consequence in counts if number)
 
 
 def _blank(rows: Mapping[str, int]) -> Iterator[tuple[int, str, str]]:
@@ -179,11 +181,11 @@ def _drops(
     yield captions, "captions", "rejected: they did not name class and value, or said nothing new"
     # `pool` holds what was looked at, by caption.
     captions_of, ids = (vocabulary(pool[name], draws[name]) for name in ("caption_id", "image_id"))
-    looked, drawn = (
+    looked_at, drawn_numbers = (
         codes(rows["caption_id"], captions_of) * len(ids) + codes(rows["image_id"], ids) for rows in (pool, draws)
     )
     yield (
-        len(np.setdiff1d(looked, drawn)),
+        len(np.setdiff1d(looked_at, drawn_numbers)),
         "images that a caption’s search gave",
         "not drawn: not accepted, or the cell was full",
     )
@@ -226,13 +228,18 @@ def spending(manifest: Mapping[str, Any], groups: Sequence[Group]) -> Spending:
     budget = manifest.get("budget")
     if not isinstance(budget, Mapping) or not budget.get("looks"):
         return Spending(present=False)
-    looks = [(int(at["images"]), int(at["open"]), int(at["groups"])) for at in budget["looks"]]
+    looks = [(int(look["images"]), int(look["open"]), int(look["groups"])) for look in budget["looks"]]
     return Spending(
         present=True,
         line=_line(int(budget["images"]), looks, manifest.get("status", "finished") == "finished"),
         looks=tuple(
-            Look(words.count(images), words.count(left), words.count(of), f"{100 * left / of if of else 0:.1f}")
-            for images, left, of in looks
+            Look(
+                words.count(images),
+                words.count(open_groups),
+                words.count(total),
+                f"{100 * open_groups / total if total else 0:.1f}",
+            )
+            for images, open_groups, total in looks
         ),
         rest=_rest(groups),
     )
@@ -240,13 +247,13 @@ def spending(manifest: Mapping[str, Any], groups: Sequence[Group]) -> Spending:
 
 def _line(images: int, looks: Sequence[tuple[int, int, int]], finished: bool) -> str:
     spent, left_open, _ = looks[-1]
-    left = max(images - spent, 0)
+    remaining = max(images - spent, 0)
     line = (
         f"{words.count(spent)} of the budget’s {words.plural(images, 'image')} were drawn, in "
-        f"{words.plural(len(looks), 'look')}; {words.count(left) if left else 'none'} "
-        f"{'is' if left == 1 else 'are'} left."
+        f"{words.plural(len(looks), 'look')}; {words.count(remaining) if remaining else 'none'} "
+        f"{'is' if remaining == 1 else 'are'} left."
     )
-    if not finished or not left:
+    if not finished or not remaining:
         return line
     if not left_open:
         return f"{line} They were not drawn: each group is settled, or a decision is unlikely."
@@ -277,11 +284,13 @@ def _by_images(groups: Sequence[Group]) -> list[list[Group]]:
     return list(by_attribute.values())
 
 
-def _cost(alike: Sequence[Group]) -> int | None:
+def _cost(groups: Sequence[Group]) -> int | None:
     """Computes the images to draw for one group over several classifiers; None where no open cell could be settled."""
-    cells = [cell for group in alike for cell in group.cells]
-    needed = [cell.images_to_settle for cell in cells if cell.verdict == "undetermined" and cell.images_to_settle]
-    if not needed:
+    cells = [cell for group in groups for cell in group.cells]
+    to_settle = [cell.images_to_settle for cell in cells if cell.verdict == "undetermined" and cell.images_to_settle]
+    if not to_settle:
         return None
-    held = {name: max(cell.n for cell in cells if cell.bias_class == name) for name in {c.bias_class for c in cells}}
-    return sum(max(max(needed) - images, 0) for images in held.values())
+    images_of_value = {
+        name: max(cell.n for cell in cells if cell.bias_class == name) for name in {c.bias_class for c in cells}
+    }
+    return sum(max(max(to_settle) - images, 0) for images in images_of_value.values())

@@ -55,24 +55,24 @@ def named_by_attributes(
     `stats.confusions.wrong_answers_named` at α over the number of tests (Bonferroni), and more than τ of the images
     explained at the lower limit: with very many images a difference that does not matter is significant. None where
     images come in clusters: the test takes them as independent."""
-    asked = dict.fromkeys(
+    pairs = dict.fromkeys(
         (cell.classifier, cell.attribute)
         for cell in cells
         if cell.clusters is None
         and cell.answered_bias_class is not None
         and normalise(cell.bias_class) != normalise(cell.target_class)
     )
-    if not asked:
+    if not pairs:
         return ()
     of_cells = images_of_cells(captions, draws)
-    answers = {classifier: answers_of(predictions, classifier).to(of_cells) for classifier, _ in asked}
-    found = [
-        one
-        for classifier, attribute in asked
-        if (one := _tested(classifier, attribute, answers[classifier], captions, draws, predictions, 1 - alpha))
+    answers = {classifier: answers_of(predictions, classifier).to(of_cells) for classifier, _ in pairs}
+    tested = [
+        answer
+        for classifier, attribute in pairs
+        if (answer := _tested(classifier, attribute, answers[classifier], captions, draws, predictions, 1 - alpha))
     ]
-    kept = [one for one in found if one.test.p_value <= alpha / len(asked) and one.effect_low > tau]
-    return tuple(sorted(kept, key=lambda one: (-one.effect, one.classifier, one.attribute)))
+    established = [answer for answer in tested if answer.test.p_value <= alpha / len(pairs) and answer.effect_low > tau]
+    return tuple(sorted(established, key=lambda answer: (-answer.effect, answer.classifier, answer.attribute)))
 
 
 def _tested(
@@ -120,9 +120,9 @@ def _numbers(answers: CellAnswers, rows: Ints) -> tuple[Ints, Ints, Ints]:
     cells = answers.cells
     truth = np.array([of(name.target_class) for name in cells.names], np.int64)
     value = np.array([of(name.bias_class) for name in cells.names], np.int64)
-    taken, back = np.unique(answers.taken[rows], return_inverse=True)
-    named = np.array([of(answers.answers.name(one)) for one in taken.tolist()], np.int64)
-    return truth[cells.cell[rows]], value[cells.cell[rows]], named[back] if len(named) else back
+    distinct, back = np.unique(answers.taken[rows], return_inverse=True)
+    name_numbers = np.array([of(answers.answers.name(label)) for label in distinct.tolist()], np.int64)
+    return truth[cells.cell[rows]], value[cells.cell[rows]], name_numbers[back] if len(name_numbers) else back
 
 
 def _examples(
@@ -137,24 +137,24 @@ def _examples(
     """Returns examples of as many classes as there are, in the order of the cells."""
     cells: CellImages = answers.cells
     first = np.unique(np.array([cells.names[cell].target_class for cell in cells.cell[rows]]), return_index=True)[1]
-    chosen = rows[np.sort(first)][:SHOWN] if len(rows) else rows
-    ids = cells.ids.names(cells.image[chosen]).to_pylist()
-    wanted = pa.array(ids, pa.string())
+    example_rows = rows[np.sort(first)][:SHOWN] if len(rows) else rows
+    ids = cells.ids.names(cells.image[example_rows]).to_pylist()
+    example_ids = pa.array(ids, pa.string())
     answered = predictions.filter(
-        pc.and_(pc.equal(predictions["classifier"], classifier), pc.is_in(predictions["image_id"], wanted))
+        pc.and_(pc.equal(predictions["classifier"], classifier), pc.is_in(predictions["image_id"], example_ids))
     )
     answer_of = {row["image_id"]: row for row in answered.to_pylist()}
-    drawn = {row["image_id"]: row for row in draws.filter(pc.is_in(draws["image_id"], wanted)).to_pylist()}
+    draw_of_image = {row["image_id"]: row for row in draws.filter(pc.is_in(draws["image_id"], example_ids)).to_pylist()}
     examples = []
-    for row, image_id in zip(chosen.tolist(), ids, strict=True):
-        answer, draw = answer_of[image_id], drawn[image_id]
-        sure = answer["label_probability"]
+    for row, image_id in zip(example_rows.tolist(), ids, strict=True):
+        answer, draw = answer_of[image_id], draw_of_image[image_id]
+        probability = answer["label_probability"]
         examples.append(
             Example(
                 image_id=image_id,
                 right=right,
                 label=answer["label"] or answers.answers.name(int(answers.taken[row])),
-                label_probability=float("nan") if sure is None else sure,
+                label_probability=float("nan") if probability is None else probability,
                 predicted_class=named_class(answer["predicted_class"]),
                 caption=captions["text"][int(cells.caption[row])].as_py(),
                 retrieved=draw["similarity"] is not None,
@@ -165,44 +165,44 @@ def _examples(
 
 
 def named_sentence(
-    of: NamedByAttribute, cells: Sequence[Cell], who: str, confidence: float
+    named_by: NamedByAttribute, cells: Sequence[Cell], prefix: str, confidence: float
 ) -> tuple[Sentence, str, int]:
-    """Returns the finding in a sentence that begins with `who`, its evidence, and how many images are answered with
+    """Returns the finding in a sentence that begins with `prefix`, its evidence, and how many images are answered with
     their class."""
-    test = of.test
+    test = named_by.test
     members = [
         cell
         for cell in cells
-        if (cell.classifier, cell.attribute) == (of.classifier, of.attribute)
+        if (cell.classifier, cell.attribute) == (named_by.classifier, named_by.attribute)
         and normalise(cell.target_class) != normalise(cell.bias_class)
     ]
     right = sum(cell.correct for cell in members)
-    both = test.named + right
+    answers_of_either = test.named + right
     by_chance = (
         f"{words.part(test.named, test.wrong)} wrong answers ({words.percent(test.named / test.wrong)}) name the "
-        f"{of.attribute}, where by chance {words.count(round(test.expected))} would "
+        f"{named_by.attribute}, where by chance {words.count(round(test.expected))} would "
         f"({words.percent(test.expected / test.wrong)}; p{words.FIXED}{_p_value(test.p_value)})"
     )
-    low, high = wilson_interval(test.named, both, confidence)
+    low, high = wilson_interval(test.named, answers_of_either, confidence)
     if low > 0.5:  # it decides more of the answers than the class does
         sentence = (
-            Span(f"{who}{words.percent(test.named / both)} of the answers follow the "),
-            Span(of.attribute, strong=True),
-            Span(f", not the class: of {words.count(both)} images answered with the one or the other, "),
-            Span(f"{words.count(test.named)} are called what their {of.attribute} is."),
+            Span(f"{prefix}{words.percent(test.named / answers_of_either)} of the answers follow the "),
+            Span(named_by.attribute, strong=True),
+            Span(f", not the class: of {words.count(answers_of_either)} images answered with the one or the other, "),
+            Span(f"{words.count(test.named)} are called what their {named_by.attribute} is."),
         )
         evidence = f"{words.percent(confidence)} interval {words.percent_range(float(low), float(high))}. {by_chance}."
     else:
         sentence = (
-            Span(f"{who}{words.part(test.named, test.wrong)} wrong answers "),
+            Span(f"{prefix}{words.part(test.named, test.wrong)} wrong answers "),
             Span(f"({words.percent(test.named / test.wrong)}) name the "),
-            Span(of.attribute, strong=True),
+            Span(named_by.attribute, strong=True),
             Span(f" of the image instead of its class; by chance {words.count(round(test.expected))} would."),
         )
         evidence = f"{by_chance}."
     evidence = (
-        f"Over all classes together, on {words.plural(of.images, 'image')} whose {of.attribute} names another class. "
-        f"{evidence[0].upper()}{evidence[1:]} Chance permutes {of.attribute} within each class."
+        f"Over all classes together, on {words.plural(named_by.images, 'image')} whose {named_by.attribute} names "
+        f"another class. {evidence[0].upper()}{evidence[1:]} Chance permutes {named_by.attribute} within each class."
     )
     return sentence, evidence, right
 

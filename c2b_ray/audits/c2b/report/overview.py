@@ -119,9 +119,9 @@ def heat(group: Group | None, link: str = "") -> Heat:
     that says it is clear."""
     if group is None or all(math.isnan(cell.phi) for cell in group.cells):
         return EMPTY
-    known = [cell for cell in group.cells if not math.isnan(cell.phi)]
-    open_cells = [cell for cell in known if cell.verdict == "undetermined"]
-    cell = group.lead or max(open_cells or known, key=lambda cell: cell.size)
+    with_phi = [cell for cell in group.cells if not math.isnan(cell.phi)]
+    open_cells = [cell for cell in with_phi if cell.verdict == "undetermined"]
+    cell = group.lead or max(open_cells or with_phi, key=lambda cell: cell.size)
     return heat_of(cell, link, alone=False)
 
 
@@ -220,18 +220,18 @@ def pooled_sentence(row: Row, name: str, confidence: float) -> str:
 
 def _caveats(row: Row) -> str:
     """Returns what weakens the evidence: one caption drew the images of a cell, so there is one for each class."""
-    known = caveats_of(row["basis"], row["captions"], row["caption_spread"])
-    return "".join(f", {caveat}{' a class' if caveat == ONE_CAPTION else ''}" for caveat in known)
+    caveats = caveats_of(row["basis"], row["captions"], row["caption_spread"])
+    return "".join(f", {caveat}{' a class' if caveat == ONE_CAPTION else ''}" for caveat in caveats)
 
 
 def _line(rows: Sequence[Row]) -> str:
     verdicts = [row["verdict"] for row in rows]
     classifiers = len({row["classifier"] for row in rows})
-    each = f" for each of {words.count(classifiers)} classifiers" if classifiers > 1 else ""
+    per_classifier = f" for each of {words.count(classifiers)} classifiers" if classifiers > 1 else ""
     values = len({(row["attribute"], row["bias_class"]) for row in rows})
     findings = sum(verdict in FINDINGS for verdict in verdicts)
     return (
-        f"Each value over all classes together, {words.plural(values, 'value')}{each}: "
+        f"Each value over all classes together, {words.plural(values, 'value')}{per_classifier}: "
         f"{words.plural(findings, 'finding')}, {words.count(verdicts.count('none'))} clear, "
         f"{words.count(verdicts.count('undetermined'))} undetermined."
     )
@@ -244,7 +244,7 @@ def _pooled(row: Row, cells: Sequence[Cell], names: Mapping[str, str], confidenc
     listed = [
         f"{cell.target_class} {words.signed(cell.phi)} {SIGNS[cell.verdict]}" for cell in of_value[:MOST_POOLED_CLASSES]
     ]
-    rest = (
+    further = (
         f" and {words.count(len(of_value) - MOST_POOLED_CLASSES)} more" if len(of_value) > MOST_POOLED_CLASSES else ""
     )
     return Pooled(
@@ -253,7 +253,7 @@ def _pooled(row: Row, cells: Sequence[Cell], names: Mapping[str, str], confidenc
         verdict=row["verdict"],
         sign=SIGNS[row["verdict"]],
         sentence=pooled_sentence(row, names[row["classifier"]], confidence),
-        classes=f"{', '.join(listed)}{rest}",
+        classes=f"{', '.join(listed)}{further}",
     )
 
 
@@ -300,17 +300,24 @@ def versus(groups: Sequence[Group], names: Mapping[str, str], links: Mapping[Key
             cells.setdefault((cell.target_class, cell.attribute, cell.bias_class), {})[cell.classifier] = cell
         link_of[group.key] = links.get(group.key, "")
     # Of each class, attribute and value in which any classifier has a finding: the cell of every classifier.
-    rows = [(at, of) for at, of in cells.items() if any(cell.is_finding for cell in of.values())]
+    rows = [
+        (key, cell_of_classifier)
+        for key, cell_of_classifier in cells.items()
+        if any(cell.is_finding for cell in cell_of_classifier.values())
+    ]
     rows.sort(key=lambda row: (-max(cell.weight for cell in row[1].values() if cell.is_finding), row[0]))
     return Versus(
         classifiers=tuple(names[classifier] for classifier in classifiers),
         turned=len(classifiers) > MOST_NAMED,
-        rows=tuple(_versus_row(at, [of.get(name) for name in classifiers], link_of) for at, of in rows[:MOST_ROWS]),
+        rows=tuple(
+            _versus_row(key, [cell_of_classifier.get(name) for name in classifiers], link_of)
+            for key, cell_of_classifier in rows[:MOST_ROWS]
+        ),
         more=max(len(rows) - MOST_ROWS, 0),
     )
 
 
-def _versus_row(at: tuple[str, str, str], cells: Sequence[Cell | None], links: Mapping[Key, str]) -> VersusRow:
+def _versus_row(key: tuple[str, str, str], cells: Sequence[Cell | None], links: Mapping[Key, str]) -> VersusRow:
     entries = tuple(
         EMPTY if cell is None else heat_of(cell, links[cell.classifier, cell.target_class, cell.attribute])
         for cell in cells
@@ -318,9 +325,9 @@ def _versus_row(at: tuple[str, str, str], cells: Sequence[Cell | None], links: M
     verdicts = "\n".join(dict.fromkeys(cell.verdict for cell in cells if cell is not None))
     only = cells[0] if len(cells) == 1 else None
     if only is None:
-        return VersusRow(*at, verdicts, entries)
+        return VersusRow(*key, verdicts, entries)
     return VersusRow(
-        *at,
+        *key,
         verdicts,
         entries,
         interval=words.signed_range(only.phi_low, only.phi_high),
@@ -388,11 +395,11 @@ def sources(table: pa.Table, names: Mapping[str, str], tau: float) -> Sources:
 
 
 def _sources_line(rows: Sequence[Row]) -> str:
-    said = [row["agreement"] for row in rows]
-    same, different, left = (said.count(name) for name in ("same", "different", "undetermined"))
+    agreements = [row["agreement"] for row in rows]
+    same, different, open_cells = (agreements.count(name) for name in ("same", "different", "undetermined"))
     line = (
         f"Of {words.plural(len(rows), 'cell')}, φ of retrieved and of generated images is the same in "
-        f"{words.count(same)}, different in {words.count(different)} and undetermined in {words.count(left)}."
+        f"{words.count(same)}, different in {words.count(different)} and undetermined in {words.count(open_cells)}."
     )
     if not different:
         return line

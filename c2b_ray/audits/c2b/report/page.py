@@ -58,10 +58,10 @@ def write_report(run: C2BRun) -> str:
         fresh=run.read("confirmation"),
     ).of_draws()
     config = run.config
-    planned = plan(tables, config.tau, config.alpha)
-    wanted = list(dict.fromkeys([*planned.image_ids, *label_error_images(tables.label_errors)]))
-    pictures, perturbed = _pictures(run, wanted), examples_of(run, tables.perturbations)
-    view = build_view(run.manifest, config, tables, planned, pictures, perturbed, _explored(run, tables))
+    page_plan = plan(tables, config.tau, config.alpha)
+    image_ids = list(dict.fromkeys([*page_plan.image_ids, *label_error_images(tables.label_errors)]))
+    pictures, perturbed = _pictures(run, image_ids), examples_of(run, tables.perturbations)
+    view = build_view(run.manifest, config, tables, page_plan, pictures, perturbed, _explored(run, tables))
     write_bytes(run.report, render("report.html.j2", view, (*STYLES, "explore.css"), EXPLORE).encode())
     return run.report
 
@@ -86,11 +86,11 @@ def _kept(
 ) -> dict[str, bytes]:
     """Returns JPEGs by image id, and keeps those that only their source holds, as small as `reduce` makes them: the
     page can be made again when the source is gone."""
-    known = shown(run)
-    new = reduce(read_pictures(run, [image_id for image_id in image_ids if image_id not in known]))
+    stored = shown(run)
+    new = reduce(read_pictures(run, [image_id for image_id in image_ids if image_id not in stored]))
     keep_shown(run, {image_id: new[image_id] for image_id in left_in_place(run, list(new))})
-    both = known | dict(new)
-    return {image_id: both[image_id] for image_id in image_ids if image_id in both}
+    all_pictures = stored | dict(new)
+    return {image_id: all_pictures[image_id] for image_id in image_ids if image_id in all_pictures}
 
 
 def _explored(run: C2BRun, tables: Tables) -> Explore:

@@ -141,7 +141,7 @@ def perturbations(
     rows = table.to_pylist()
     if not rows:
         return Perturbations(present=False)
-    told = [_told(of, names, confidence) for of in strongest(rows)]
+    shown_findings = [_told(rows_of_kind, names, confidence) for rows_of_kind in strongest(rows)]
     by_kind: dict[str, list[Row]] = {}
     for row in rows:
         by_kind.setdefault(row["perturbation"], []).append(row)
@@ -149,9 +149,11 @@ def perturbations(
     return Perturbations(
         present=True,
         line=line(rows),
-        none="" if told else "No perturbation is established to change the accuracy of a class by more than τ.",
-        findings=tuple(told[:MOST_SENTENCES]),
-        more=max(len(told) - MOST_SENTENCES, 0),
+        none=""
+        if shown_findings
+        else "No perturbation is established to change the accuracy of a class by more than τ.",
+        findings=tuple(shown_findings[:MOST_SENTENCES]),
+        more=max(len(shown_findings) - MOST_SENTENCES, 0),
         sections=tuple(_section(kind, of_kind, names, examples.get(kind)) for kind, of_kind in strongest_first),
     )
 
@@ -161,10 +163,10 @@ def line(rows: Sequence[Row]) -> str:
     classes, classifiers = ({row[name] for row in rows} for name in ("target_class", "classifier"))
     kinds = {(row["perturbation"], row["level"]) for row in rows}
     images = sum({row["target_class"]: row["n"] + row["errors"] for row in rows}.values())
-    each = f", of {words.count(len(classifiers))} classifiers" if len(classifiers) > 1 else ""
+    per_classifier = f", of {words.count(len(classifiers))} classifiers" if len(classifiers) > 1 else ""
     return (
         f"{words.plural(images, 'image')} of {words.plural(len(classes), 'class', 'classes')} were answered as they "
-        f"are and perturbed in {words.plural(len(kinds), 'way')}{each}: {tally(rows)}."
+        f"are and perturbed in {words.plural(len(kinds), 'way')}{per_classifier}: {tally(rows)}."
     )
 
 
@@ -184,14 +186,16 @@ def strongest(rows: Sequence[Row]) -> list[list[Row]]:
             by_kind.setdefault((row["classifier"], row["target_class"], row["perturbation"]), []).append(row)
     for of_kind in by_kind.values():
         of_kind.sort(key=lambda row: (-abs(row["difference"]), row["level"]))
-    return sorted(by_kind.values(), key=lambda of: (-abs(of[0]["difference"]), of[0]["q_value"]))
+    return sorted(
+        by_kind.values(), key=lambda rows_of_kind: (-abs(rows_of_kind[0]["difference"]), rows_of_kind[0]["q_value"])
+    )
 
 
 def sentence(row: Row, name: str, confidence: float) -> Sentence:
     """Returns a finding as a sentence. `name`: the classifier's; empty where there is only one."""
     state = ABOUT[row["perturbation"]][1]
     level = "" if row["perturbation"] == "flip" else f" (level {row['level']})"
-    by = f" by {name}" if name else ""
+    by_classifier = f" by {name}" if name else ""
     mistaken = (
         f"; {words.count(row['mistaken'])} are taken for {row['mistaken_for']}"
         if row["verdict"] == "against" and row["mistaken"]
@@ -199,7 +203,7 @@ def sentence(row: Row, name: str, confidence: float) -> Sentence:
     )
     return (
         Span(f"{row['target_class']}, {state}{level}: "),
-        Span(f"{words.count(row['correct'])} of {words.count(row['n'])} are right{by}", strong=True),
+        Span(f"{words.count(row['correct'])} of {words.count(row['n'])} are right{by_classifier}", strong=True),
         Span(
             f", against {words.count(row['correct_unperturbed'])} of the same images unperturbed "
             f"({words.signed(row['difference'])}, {words.percent(confidence)} interval "
@@ -209,15 +213,15 @@ def sentence(row: Row, name: str, confidence: float) -> Sentence:
 
 
 def _told(of_kind: Sequence[Row], names: Mapping[str, str], confidence: float) -> Told:
-    lead, *others = of_kind
-    others = sorted(others, key=lambda row: row["level"])
-    beneath = [f"level {row['level']} {words.signed(row['difference'])}" for row in others]
+    lead, *other_levels = of_kind
+    other_levels = sorted(other_levels, key=lambda row: row["level"])
+    level_texts = [f"level {row['level']} {words.signed(row['difference'])}" for row in other_levels]
     name = names[lead["classifier"]] if len(names) > 1 else ""
     return Told(
         verdict=lead["verdict"],
         sign=SIGNS[lead["verdict"]],
         sentence=sentence(lead, name, confidence),
-        beneath=f"Also at {words.listed(beneath)}." if beneath else "",
+        beneath=f"Also at {words.listed(level_texts)}." if level_texts else "",
     )
 
 
@@ -228,8 +232,8 @@ def _section(kind: str, rows: Sequence[Row], names: Mapping[str, str], example: 
     ordered = sorted(by_class.items(), key=lambda item: -max(map(_size, item[1])))
     levels = [row["level"] for row in ordered[0][1]]
     title, state = ABOUT[kind]
-    several = len(names) > 1
-    headings = [f"{target}, {names[one]}" if several else target for (one, target), _ in ordered]
+    has_several = len(names) > 1
+    headings = [f"{target}, {names[classifier]}" if has_several else target for (classifier, target), _ in ordered]
     curves = zip(headings[:MOST_CURVES], ordered, strict=False)
     return Section(
         name=title,
@@ -237,8 +241,11 @@ def _section(kind: str, rows: Sequence[Row], names: Mapping[str, str], example: 
         columns=tuple(_label(kind, level) for level in levels),
         frames=() if example is None else tuple(_frames(kind, levels, example)),
         example="" if example is None else f"{example.key} ({example.target_class}), as it is and {state}",
-        curves=tuple((heading, curve_svg(of, f"{heading}: accuracy {state}")) for heading, (_, of) in curves),
-        rows=tuple(_class_row(kind, key, of, names) for key, of in ordered[:MOST_ROWS]),
+        curves=tuple(
+            (heading, curve_svg(rows_of_curve, f"{heading}: accuracy {state}"))
+            for heading, (_, rows_of_curve) in curves
+        ),
+        rows=tuple(_class_row(kind, key, rows_of_curve, names) for key, rows_of_curve in ordered[:MOST_ROWS]),
         more=max(len(ordered) - MOST_ROWS, 0),
     )
 
@@ -249,11 +256,13 @@ def _label(kind: str, level: int) -> str:
 
 def _section_line(rows: Sequence[Row]) -> str:
     parts = []
-    for verdict, how in (("against", "worse"), ("for", "better")):
-        of = list(dict.fromkeys(row["target_class"] for row in rows if row["verdict"] == verdict))
-        if of:
-            named = words.listed(of) if len(of) <= MOST_NAMED else words.plural(len(of), "class", "classes")
-            parts.append(f"Answered {how}: {named}.")
+    for verdict, adverb in (("against", "worse"), ("for", "better")):
+        targets = list(dict.fromkeys(row["target_class"] for row in rows if row["verdict"] == verdict))
+        if targets:
+            target_text = (
+                words.listed(targets) if len(targets) <= MOST_NAMED else words.plural(len(targets), "class", "classes")
+            )
+            parts.append(f"Answered {adverb}: {target_text}.")
     if parts:
         return " ".join(parts)
     if all(row["verdict"] == "none" for row in rows):
@@ -275,15 +284,15 @@ def _frames(kind: str, levels: Sequence[int], example: Example) -> list[Frame]:
 def _class_row(kind: str, key: ClassKey, rows: Sequence[Row], names: Mapping[str, str]) -> ClassRow:
     classifier, target_class = key
     first = rows[0]
-    left = [words.plural(first["n"], "image")]
-    left += [words.plural(first["repeats"], "copy", "copies") + " left out"] if first["repeats"] else []
-    left += [f"{words.count(first['errors'])} without an answer"] if first["errors"] else []
-    left += [f"{words.count(first['clusters'])} clusters"] if first["clusters"] is not None else []
+    details = [words.plural(first["n"], "image")]
+    details += [words.plural(first["repeats"], "copy", "copies") + " left out"] if first["repeats"] else []
+    details += [f"{words.count(first['errors'])} without an answer"] if first["errors"] else []
+    details += [f"{words.count(first['clusters'])} clusters"] if first["clusters"] is not None else []
     return ClassRow(
         classifier=names[classifier],
         target_class=target_class,
         unperturbed=words.percent(first["accuracy_unperturbed"]),
-        images=", ".join(left),
+        images=", ".join(details),
         levels=tuple(_level(kind, row) for row in rows),
     )
 
@@ -309,12 +318,12 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 190, 110, 34, 8, 8, 20
 def curve_svg(rows: Sequence[Row], description: str) -> str:
     """Returns an <svg> element: accuracy by level, with Wilson's intervals as bars; level 0 is unperturbed, and its
     accuracy a dashed line. A point is marked by its verdict."""
-    at: dict[int, tuple[float, float, float, str]] = {
+    readings: dict[int, tuple[float, float, float, str]] = {
         row["level"]: (row["accuracy"], row["accuracy_low"], row["accuracy_high"], row["verdict"]) for row in rows
     }
     first = rows[0]
     base = tuple(first[f"accuracy_unperturbed{end}"] for end in ("", "_low", "_high"))
-    points = [(0, (*base, "unperturbed")), *sorted(at.items())]
+    points = [(0, (*base, "unperturbed")), *sorted(readings.items())]
     points = [(level, numbers) for level, numbers in points if not any(map(math.isnan, numbers[:3]))]
     most = max(level for level, _ in points) if points else 1
     body = []
@@ -325,8 +334,8 @@ def curve_svg(rows: Sequence[Row], description: str) -> str:
     if points:
         y = _y(points[0][1][0])
         body.append(f'<line class="base" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        drawn = " ".join(f"{_x(level, most):.1f},{_y(numbers[0]):.1f}" for level, numbers in points)
-        body.append(f'<polyline class="run" points="{drawn}"/>')
+        coordinates = " ".join(f"{_x(level, most):.1f},{_y(numbers[0]):.1f}" for level, numbers in points)
+        body.append(f'<polyline class="run" points="{coordinates}"/>')
     for level, (accuracy, low, high, verdict) in points:
         x = _x(level, most)
         body.append(f'<line class="reach" x1="{x:.1f}" x2="{x:.1f}" y1="{_y(low):.1f}" y2="{_y(high):.1f}"/>')
@@ -353,21 +362,21 @@ def examples_of(run: C2BRun, table: pa.Table) -> dict[str, Example]:
     if not table.num_rows or side is None:
         return {}
     seed = run.config.seed
-    known = shown(run)
+    stored = shown(run)
     new: dict[str, bytes] = {}
-    found: dict[str, tuple[str, str, dict[int, str]]] = {}
+    chosen: dict[str, tuple[str, str, dict[int, str]]] = {}
     for kind, image_id, target_class in _chosen(run, table):
         levels = table.filter(pc.equal(table["perturbation"], kind))["level"].unique().sort().to_pylist()
         perturbing = Perturbing(((kind, tuple(levels)),), int(side), seed)
         ids = {level: perturbing.picture_id(image_id, name, level) for name, level in perturbing.each()}
-        if any(one not in known and one not in new for one in ids.values()):
+        if any(picture_id not in stored and picture_id not in new for picture_id in ids.values()):
             new |= _made(run, image_id, perturbing)
-        found[kind] = (image_id, target_class, ids)
-    keep_shown(run, {name: jpeg for name, jpeg in new.items() if name not in known})
-    pictures, keys = known | new, _keys(run, [image_id for image_id, *_ in found.values()])
+        chosen[kind] = (image_id, target_class, ids)
+    keep_shown(run, {name: jpeg for name, jpeg in new.items() if name not in stored})
+    pictures, keys = stored | new, _keys(run, [image_id for image_id, *_ in chosen.values()])
     return {
         kind: Example(target, keys.get(image_id, ""), {n: uri(pictures[i]) for n, i in ids.items() if i in pictures})
-        for kind, (image_id, target, ids) in found.items()
+        for kind, (image_id, target, ids) in chosen.items()
     }
 
 
@@ -377,7 +386,7 @@ def _chosen(run: C2BRun, table: pa.Table) -> list[tuple[str, str, str]]:
     answers = run.predictions_of(
         ["image_id", "perturbation", "level", "predicted_class", "error"], "perturbed_predictions"
     )
-    chosen = []
+    result = []
     for kind in dict.fromkeys(row["perturbation"] for row in rows):
         row = max((row for row in rows if row["perturbation"] == kind), key=lambda row: (_size(row), row["level"]))
         target = row["target_class"]
@@ -385,19 +394,19 @@ def _chosen(run: C2BRun, table: pa.Table) -> list[tuple[str, str, str]]:
         right = {
             pair: _right(answers, row["classifier"], pair, target) for pair in ((UNPERTURBED, 0), (kind, row["level"]))
         }
-        before, after = right.values()
-        changed = [one for one in sorted(of_class.to_pylist()) if (one in before) != (one in after)]
-        candidates = changed or sorted(before & set(of_class.to_pylist())) or sorted(of_class.to_pylist())
+        right_before, right_after = right.values()
+        changed = [image for image in sorted(of_class.to_pylist()) if (image in right_before) != (image in right_after)]
+        candidates = changed or sorted(right_before & set(of_class.to_pylist())) or sorted(of_class.to_pylist())
         if candidates:
-            chosen.append((kind, candidates[0], target))
-    return chosen
+            result.append((kind, candidates[0], target))
+    return result
 
 
 def _right(answers: pa.Table, classifier: str, pair: tuple[str, int], target: str) -> set[str]:
-    kept = pc.and_(pc.equal(answers["perturbation"], pair[0]), pc.equal(answers["level"], pair[1]))
-    kept = pc.and_(kept, pc.equal(answers["classifier"], classifier))
-    kept = pc.and_(kept, pc.fill_null(pc.equal(answers["predicted_class"], target), False))
-    return set(answers["image_id"].filter(kept).to_pylist())
+    mask = pc.and_(pc.equal(answers["perturbation"], pair[0]), pc.equal(answers["level"], pair[1]))
+    mask = pc.and_(mask, pc.equal(answers["classifier"], classifier))
+    mask = pc.and_(mask, pc.fill_null(pc.equal(answers["predicted_class"], target), False))
+    return set(answers["image_id"].filter(mask).to_pylist())
 
 
 def _made(run: C2BRun, image_id: str, perturbing: Perturbing) -> dict[str, bytes]:
@@ -418,6 +427,6 @@ def _made(run: C2BRun, image_id: str, perturbing: Perturbing) -> dict[str, bytes
 
 
 def _keys(run: C2BRun, image_ids: Sequence[str]) -> dict[str, str]:
-    wanted = pa.array(image_ids, pa.string())
-    parts = (part.filter(pc.is_in(part["image_id"], wanted)) for part in run.each("images", ["image_id", "key"]))
+    ids = pa.array(image_ids, pa.string())
+    parts = (part.filter(pc.is_in(part["image_id"], ids)) for part in run.each("images", ["image_id", "key"]))
     return {image: key for part in parts for image, key in zip(*part.to_pydict().values(), strict=True)}

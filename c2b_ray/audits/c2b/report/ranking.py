@@ -159,9 +159,9 @@ def worst_first(groups: list[Group]) -> list[Group]:
 
 def leading(groups: Sequence[Group]) -> list[tuple[Group, list[Group]]]:
     """Returns the groups with an independent finding, strongest first, each with the groups folded beneath it."""
-    beneath = folded(groups)
-    hidden = {group.key for alike in beneath.values() for group in alike}
-    return [(group, beneath.get(group.key, [])) for group in worst_first(list(groups)) if group.key not in hidden]
+    by_lead = folded(groups)
+    hidden = {group.key for similar in by_lead.values() for group in similar}
+    return [(group, by_lead.get(group.key, [])) for group in worst_first(list(groups)) if group.key not in hidden]
 
 
 def folded(groups: Sequence[Group]) -> dict[Key, list[Group]]:
@@ -180,25 +180,25 @@ def folded(groups: Sequence[Group]) -> dict[Key, list[Group]]:
             top = leaders.get((lead.classifier, lead.target_class, lead.group), group.key)
             if top != group.key:
                 top_of[group.key] = top
-    beneath: dict[Key, list[Group]] = {}
-    for group in ordered:  # of groups that say what one another say, the strongest is shown
+    by_lead: dict[Key, list[Group]] = {}
+    for group in ordered:  # of groups that repeat each other, the strongest is shown
         if _top(group.key, top_of) == group.key:
             top_of.pop(group.key, None)
     for group in ordered:
         if group.key in top_of:
-            beneath.setdefault(_top(group.key, top_of), []).append(group)
-    return beneath
+            by_lead.setdefault(_top(group.key, top_of), []).append(group)
+    return by_lead
 
 
 def _top(key: Key, top_of: Mapping[Key, Key]) -> Key:
     """Follows the chain of groups with the same finding to its end; returns `key` itself where the chain leads back to
     it."""
-    seen = [key]
-    while (above := top_of.get(seen[-1])) is not None:
-        if above in seen:
+    chain = [key]
+    while (above := top_of.get(chain[-1])) is not None:
+        if above in chain:
             return above
-        seen.append(above)
-    return seen[-1]
+        chain.append(above)
+    return chain[-1]
 
 
 def strongest_first(cell: Cell) -> tuple[int, int, float]:
@@ -212,11 +212,11 @@ def _by_phi(cell: Cell) -> tuple[bool, float]:
 
 def _cell(row: Mapping[str, Any]) -> Cell:
     """Builds a cell from a row. Missing values keep the field's default; missing numbers are NaN."""
-    known = {name: row[name] for name in _FIELDS if row.get(name) is not None}
-    unknown = {name: math.nan for name in _NUMBERS if name not in known}
-    settle = known.get("images_to_settle")
+    values = {name: row[name] for name in _FIELDS if row.get(name) is not None}
+    unknown = {name: math.nan for name in _NUMBERS if name not in values}
+    settle = values.get("images_to_settle")
     return Cell(
-        **known
+        **values
         | unknown
         | {
             "images_to_settle": settle if settle and settle > 0 else None,

@@ -25,7 +25,7 @@ from c2b_ray.report import words
 from c2b_ray.report.redact import clean
 
 MOST_LISTED = 100
-SMALLEST_LISTED = 5  # images: no cell of fewer settles, whatever they show
+SMALLEST_LISTED = 5  # images: a cell with fewer cannot be settled
 _STEPS = (100, 300, 1_000, 3_000, 10_000, 100_000)
 
 
@@ -91,34 +91,34 @@ class ClearSection:
 def undetermined(groups: Sequence[Group], names: Mapping[str, str], tau: float) -> Undetermined:
     """Returns the undetermined cells, largest |φ| first."""
     everything = [cell for group in groups for cell in group.cells]
-    left = [cell for cell in everything if cell.verdict == "undetermined"]
-    listed = [cell for cell in left if cell.n >= SMALLEST_LISTED]
+    undetermined_cells = [cell for cell in everything if cell.verdict == "undetermined"]
+    listed = [cell for cell in undetermined_cells if cell.n >= SMALLEST_LISTED]
     listed.sort(key=lambda cell: (-cell.weight, cell.target_class, cell.attribute, cell.bias_class))
     return Undetermined(
-        line=_line(left, len(everything), tau),
-        steps=_steps(left),
+        line=_line(undetermined_cells, len(everything), tau),
+        steps=_steps(undetermined_cells),
         cells=tuple(_open(cell, names) for cell in listed[:MOST_LISTED]),
         more=max(len(listed) - MOST_LISTED, 0),
     )
 
 
-def _line(left: Sequence[Cell], everything: int, tau: float) -> str:
-    if not left:
+def _line(cells: Sequence[Cell], everything: int, tau: float) -> str:
+    if not cells:
         return "Nothing: every cell has a verdict." if everything else "Nothing was scored."
-    empty = sum(cell.n == 0 for cell in left)
-    doubted = sum(bool(cell.doubt) for cell in left)
-    clustered = sum(cell.because.startswith(TOO_FEW_CLUSTERS) for cell in left)
-    endless = [cell for cell in left if cell.n > 0 and cell.images_to_settle is None and not cell.doubt]
-    unseen = sum(0 <= cell.size <= tau and cell.basis in BASES for cell in endless)
-    hopeless = len(endless) - clustered - unseen
-    stays = "stays" if len(left) == 1 else "stay"
+    empty = sum(cell.n == 0 for cell in cells)
+    doubted = sum(bool(cell.doubt) for cell in cells)
+    clustered = sum(cell.because.startswith(TOO_FEW_CLUSTERS) for cell in cells)
+    never_settled = [cell for cell in cells if cell.n > 0 and cell.images_to_settle is None and not cell.doubt]
+    unverified = sum(0 <= cell.size <= tau and cell.basis in BASES for cell in never_settled)
+    hopeless = len(never_settled) - clustered - unverified
+    verb = "stays" if len(cells) == 1 else "stay"
     parts = [
-        f"{words.count(len(left))} of {words.plural(everything, 'cell')} {stays} open: the images at hand neither "
+        f"{words.count(len(cells))} of {words.plural(everything, 'cell')} {verb} open: the images at hand neither "
         f"establish a φ beyond ±{words.decimal(tau)} nor rule one out."
     ]
     if empty:
         parts.append(f"{words.plural(empty, 'of them has', 'of them have')} no image with a prediction.")
-    small = sum(0 < cell.n < SMALLEST_LISTED for cell in left)
+    small = sum(0 < cell.n < SMALLEST_LISTED for cell in cells)
     if small:
         parts.append(
             f"{words.plural(small, 'of them has', 'of them have')} {SMALLEST_LISTED - 1} images or fewer, too few to "
@@ -131,10 +131,10 @@ def _line(left: Sequence[Cell], everything: int, tau: float) -> str:
             f"{words.plural(clustered, 'of them needs', 'of them need')} images of more clusters; more of the "
             "same ones would tell little."
         )
-    if unseen:
+    if unverified:
         parts.append(
-            f"Of {words.count(unseen)} of them φ lies within ±{words.decimal(tau)}, but on images of which it is not "
-            "known what they show: no number of these rules a difference out."
+            f"Of {words.count(unverified)} of them φ lies within ±{words.decimal(tau)}, but on images of which it is "
+            "not known what they show: no number of these rules a difference out."
         )
     if hopeless:
         parts.append(
@@ -144,15 +144,15 @@ def _line(left: Sequence[Cell], everything: int, tau: float) -> str:
     return " ".join(parts)
 
 
-def _steps(left: Sequence[Cell]) -> tuple[Step, ...]:
-    known = [cell.images_to_settle for cell in left if cell.images_to_settle is not None]
+def _steps(cells: Sequence[Cell]) -> tuple[Step, ...]:
+    settling = [cell.images_to_settle for cell in cells if cell.images_to_settle is not None]
     steps: list[Step] = []
-    most = max(known, default=0)
+    most = max(settling, default=0)
     for limit in (*(limit for limit in _STEPS if limit < most), most):
-        settled = sum(images <= limit for images in known)
+        settled = sum(images <= limit for images in settling)
         if settled and (not steps or steps[-1].cells != words.count(settled)):
             images = f"more than {words.count(_STEPS[-1])}" if limit > _STEPS[-1] else words.count(limit)
-            steps.append(Step(images, words.count(settled), f"{100 * settled / len(left):.1f}"))
+            steps.append(Step(images, words.count(settled), f"{100 * settled / len(cells):.1f}"))
     return tuple(steps)
 
 
@@ -187,10 +187,10 @@ def no_clear(cells: Sequence[Cell], tau: float) -> str:
         return (
             f"{line} That takes images of which it is known what they show: labels, or a verifier that was calibrated."
         )
-    near = [cell for cell in cells if cell.size <= tau and cell.images_to_settle]
-    if not near:
+    close = [cell for cell in cells if cell.size <= tau and cell.images_to_settle]
+    if not close:
         return line
-    nearest = min(near, key=lambda cell: cell.images_to_settle or 0)
+    nearest = min(close, key=lambda cell: cell.images_to_settle or 0)
     return (
         f"{line} It takes many images: of the cells whose {within} as counted, the nearest to it holds "
         f"{words.count(nearest.n)} and would need about {words.count(nearest.images_to_settle or 0)}."
@@ -221,8 +221,8 @@ def _clear_attributes(groups: Sequence[Group]) -> tuple[ClearAttribute, ...]:
 
 
 def _clear_class(group: Group, cells: list[Cell]) -> ClearClass:
-    whole = len(cells) == len(group.cells)
-    values = f"all {len(cells)} values" if whole else ", ".join(cell.bias_class for cell in cells)
+    is_whole = len(cells) == len(group.cells)
+    values = f"all {len(cells)} values" if is_whole else ", ".join(cell.bias_class for cell in cells)
     return ClearClass(group.target_class, values)
 
 
@@ -244,14 +244,19 @@ def notes(config: AuditConfig, cells: Sequence[Cell], rule: str | None = None) -
 
 def _of_answers(config: AuditConfig, cells: Sequence[Cell], rule: str | None) -> Iterator[str]:
     yield from filter(None, (compared_by(config), right_line(config, rule)))
-    left = [cell for cell in cells if cell.verdict == "undetermined"]
-    known = [cell for cell in left if cell.images_to_settle]
-    if known:
-        such = f" of the {words.count(len(known))} of which that is known" if len(known) < len(left) else ""
+    undetermined_cells = [cell for cell in cells if cell.verdict == "undetermined"]
+    with_estimate = [cell for cell in undetermined_cells if cell.images_to_settle]
+    if with_estimate:
+        scope = (
+            f" of the {words.count(len(with_estimate))} of which that is known"
+            if len(with_estimate) < len(undetermined_cells)
+            else ""
+        )
         yield (
-            f"An undetermined cell{such} holds {_median(cell.n for cell in known)} images and would need about "
-            f"{_median(cell.images_to_settle or 0 for cell in known)} to be settled (medians): until then it may be "
-            "biased or not."
+            f"An undetermined cell{scope} holds {_median(cell.n for cell in with_estimate)} images and would need "
+            "about "
+            f"{_median(cell.images_to_settle or 0 for cell in with_estimate)} to be settled (medians): until then it "
+            "may be biased or not."
         )
 
 
@@ -300,12 +305,12 @@ def one_caption_line(cells: Sequence[Cell]) -> str:
 def copies_line(cells: Sequence[Cell]) -> str:
     """Returns what it means that most images of a cell are left out as copies; empty where that is so of no cell."""
     by_name = _by_name(cells)
-    many = [cell for cell in by_name.values() if cell.repeats > _held(cell)]
-    if not many:
+    mostly = [cell for cell in by_name.values() if cell.repeats > _held(cell)]
+    if not mostly:
         return ""
-    most = max(many, key=lambda cell: cell.repeats)
+    most = max(mostly, key=lambda cell: cell.repeats)
     return (
-        f"In {_of(len(many), len(by_name))} most images are left out as near-duplicates of others, which count once; "
+        f"In {_of(len(mostly), len(by_name))} most images are left out as near-duplicates of others, which count once; "
         f"in {most.target_class}, {most.attribute}: {most.bias_class} {words.count(most.repeats)} are, and "
         f"{words.count(_held(most))} {'counts' if _held(most) == 1 else 'count'}. Views of one scene, as by a fixed "
         "camera, look like copies too."
@@ -324,8 +329,8 @@ def _held(cell: Cell) -> int:
     return cell.n + cell.errors
 
 
-def _of(number: int, whole: int) -> str:
-    return "all cells" if number == whole else f"{words.count(number)} of {words.plural(whole, 'cell')}"
+def _of(number: int, total: int) -> str:
+    return "all cells" if number == total else f"{words.count(number)} of {words.plural(total, 'cell')}"
 
 
 # Problems of a run: rejected replies, unusable images, missing predictions.
@@ -433,8 +438,8 @@ def _unusable(images: pa.Table, predictions: pa.Table, names: Mapping[str, str])
     """
     kinds: dict[str, _Kind] = defaultdict(_Kind)
     failed = pa.chunked_array([t.filter(pc.is_valid(t["error"]))["image_id"].unique() for t in (images, predictions)])
-    known = images.filter(pc.is_in(images["image_id"], failed.combine_chunks()))
-    key_of = dict(zip(known["image_id"].to_pylist(), known["key"].to_pylist(), strict=True))
+    failed_images = images.filter(pc.is_in(images["image_id"], failed.combine_chunks()))
+    key_of = dict(zip(failed_images["image_id"].to_pylist(), failed_images["key"].to_pylist(), strict=True))
     for image_id, classifier, error in _failures(images, predictions):
         text, pattern = _message(error, key_of.get(image_id, ""))
         kind = kinds[pattern]
@@ -466,22 +471,22 @@ def _who(sufferers: set[str], names: Mapping[str, str]) -> str:
 
 
 def _missing(draws: pa.Table, images: pa.Table, predictions: pa.Table, names: Mapping[str, str]) -> tuple[str, ...]:
-    drawn = pc.unique(draws["image_id"])
+    drawn_ids = pc.unique(draws["image_id"])
     lines = []
-    never = _absent(drawn, images["image_id"])
+    never = _absent(drawn_ids, images["image_id"])
     if never:
         lines.append(f"{words.plural(never, 'image')} of the draws {_was(never)} never fetched.")
     for classifier, name in names.items():
         answered = predictions.filter(pc.equal(predictions["classifier"], classifier))["image_id"]
-        lacking = _absent(drawn, answered)
-        if lacking:
-            lines.append(f"{words.plural(lacking, 'image')} {_was(lacking)} never shown to {name}.")
+        absent = _absent(drawn_ids, answered)
+        if absent:
+            lines.append(f"{words.plural(absent, 'image')} {_was(absent)} never shown to {name}.")
     return tuple(lines)
 
 
-def _absent(ids: pa.Array, among: pa.ChunkedArray) -> int:
+def _absent(ids: pa.Array, present: pa.ChunkedArray) -> int:
     """Counts the ids that are not among others."""
-    return len(ids) - int(pc.sum(pc.is_in(ids, among.combine_chunks())).as_py() or 0)
+    return len(ids) - int(pc.sum(pc.is_in(ids, present.combine_chunks())).as_py() or 0)
 
 
 def _was(number: int) -> str:

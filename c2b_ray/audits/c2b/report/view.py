@@ -114,9 +114,9 @@ class Tables:
 
     def of_draws(self) -> Tables:
         """Returns the tables without images that no draw refers to, such as those of an earlier index."""
-        drawn = self.draws["image_id"].combine_chunks()
-        kept = {name: getattr(self, name) for name in ("images", "predictions", "verifications")}
-        return replace(self, **{name: t.filter(pc.is_in(t["image_id"], drawn)) for name, t in kept.items()})
+        drawn_ids = self.draws["image_id"].combine_chunks()
+        of_images = {name: getattr(self, name) for name in ("images", "predictions", "verifications")}
+        return replace(self, **{name: t.filter(pc.is_in(t["image_id"], drawn_ids)) for name, t in of_images.items()})
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,9 @@ class PagePlan:
     @property
     def image_ids(self) -> list[str]:
         """Returns the image ids, those of the strongest findings first."""
-        of_named = [image_id for of in self.named for image_id in of.examples.image_ids]
-        of_looks = [image_id for of in self.looks for image_id in of.image_ids]
-        of_cells = [image_id for chosen in self.examples.values() for image_id in chosen.image_ids]
+        of_named = [image_id for named_by in self.named for image_id in named_by.examples.image_ids]
+        of_looks = [image_id for named_by in self.looks for image_id in named_by.image_ids]
+        of_cells = [image_id for examples in self.examples.values() for image_id in examples.image_ids]
         return list(dict.fromkeys([*of_named, *of_looks, *of_cells]))
 
 
@@ -214,17 +214,17 @@ def plan(tables: Tables, tau: float = 0.05, alpha: float = 0.05) -> PagePlan:
     detailed, listed = leading[:MOST_DETAILED], leading[MOST_DETAILED : MOST_DETAILED + MOST_TABLES]
     examples = choose(detailed, tables.captions, tables.draws, tables.predictions)
     cells = [cell for group in groups for cell in group.cells]
-    named = named_by_attributes(cells, tables.captions, tables.draws, tables.predictions, tau, alpha)
-    told = {of.classifier for of in named}  # a column says by name what the answers follow
+    named_answers = named_by_attributes(cells, tables.captions, tables.draws, tables.predictions, tau, alpha)
+    told = {of.classifier for of in named_answers}  # a column says by name what the answers follow
     looks = tuple(of for of in followed_looks(tables.looks, tables.look_alikes) if of.classifier not in told)
-    return PagePlan(tuple(groups), tuple(detailed), tuple(listed), examples, named, looks)
+    return PagePlan(tuple(groups), tuple(detailed), tuple(listed), examples, named_answers, looks)
 
 
 def build_view(
     manifest: Mapping[str, Any],
     config: AuditConfig,
     tables: Tables,
-    planned: PagePlan,
+    page_plan: PagePlan,
     thumbnails: Mapping[str, str],
     perturbed: Mapping[str, Example] | None = None,
     explored: Explore = Explore(),  # noqa: B008  # frozen
@@ -232,28 +232,37 @@ def build_view(
     """Builds the view. `thumbnails`: a data: URI per image id of the plan; missing ones are described in words.
     `perturbed`: an example of each perturbation."""
     tau, alpha = config.tau, config.alpha
-    names, groups = names_of_classifiers(config, tables), planned.groups
+    names, groups = names_of_classifiers(config, tables), page_plan.groups
     links = {group.key: f"group-{i}" for i, group in enumerate(groups, start=1)}
-    beneath, derived = folded(groups), DerivedValues(manifest)
+    similar_groups, derived = folded(groups), DerivedValues(manifest)
     findings = {
         group.key: item
         for group in worst_first(list(groups))
         if (
             item := finding(
-                group, names[group.classifier], 1 - alpha, links[group.key], beneath.get(group.key, ()), derived
+                group, names[group.classifier], 1 - alpha, links[group.key], similar_groups.get(group.key, ()), derived
             )
         )
     }
     cells = [cell for group in groups for cell in group.cells]
-    in_detail = {group.key: links[group.key] for group in (*planned.detailed, *planned.listed)}
-    counted = taken(tables.captions, tables.draws, tables.predictions, {group.classifier for group in groups})
-    shelf, others = (
-        _shelf(tables.images, planned, thumbnails),
+    in_detail = {group.key: links[group.key] for group in (*page_plan.detailed, *page_plan.listed)}
+    answers_taken = taken(tables.captions, tables.draws, tables.predictions, {group.classifier for group in groups})
+    thumbnail_set, other_tables = (
+        _shelf(tables.images, page_plan, thumbnails),
         (tables.pooled, tables.intersections, tables.perturbations),
     )
-    looks = look_answers(planned.looks, names, thumbnails, 1 - alpha)
+    looks = look_answers(page_plan.looks, names, thumbnails, 1 - alpha)
     answered = answers(
-        groups, planned.named, others, names, planned.examples, shelf, links, (tau, alpha), derived, looks
+        groups,
+        page_plan.named,
+        other_tables,
+        names,
+        page_plan.examples,
+        thumbnail_set,
+        links,
+        (tau, alpha),
+        derived,
+        looks,
     )
     return View(
         headline=_headline(manifest, config, cells, tables, names, answered),
@@ -264,11 +273,11 @@ def build_view(
         tau=words.decimal(tau),
         alpha=words.decimal(alpha),
         summaries=tuple(summaries(cells, names)),
-        overviews=overviews(groups, names, counted, 1 - alpha, in_detail),
+        overviews=overviews(groups, names, answers_taken, 1 - alpha, in_detail),
         pooled=pooled_view(tables.pooled, cells, names, 1 - alpha),
         versus=versus(groups, names, in_detail),
         findings=_findings([findings[group.key] for group, _ in leading(groups)], cells, names, alpha),
-        sections=tuple(_sections(planned, names, findings, shelf, tau, derived)),
+        sections=tuple(_sections(page_plan, names, findings, thumbnail_set, tau, derived)),
         compared=bool(cells) or not tables.perturbations.num_rows,
         perturbations=perturbations(tables.perturbations, names, 1 - alpha, perturbed or {}),
         label_errors=label_errors(config, (tables.label_errors, tables.scores, tables.without), names, thumbnails),
@@ -288,8 +297,8 @@ def build_view(
     )
 
 
-def _shelf(images: pa.Table, planned: PagePlan, thumbnails: Mapping[str, str]) -> ThumbnailSet:
-    pictured = images.filter(pc.is_in(images["image_id"], pa.array(planned.image_ids, pa.string())))
+def _shelf(images: pa.Table, page_plan: PagePlan, thumbnails: Mapping[str, str]) -> ThumbnailSet:
+    pictured = images.filter(pc.is_in(images["image_id"], pa.array(page_plan.image_ids, pa.string())))
     return ThumbnailSet(
         thumbnails, dict(zip(*(pictured[name].to_pylist() for name in ("image_id", "key")), strict=True))
     )
@@ -308,9 +317,9 @@ def _headline(
         for table in (tables.pooled, tables.intersections, tables.perturbations)
     )
     scale = (headline.scale(cells, tables.draws), headline.two_stages(config, cells, tables.captions, tables.fresh))
-    counted = headline.tally(cells, pooled, pairs, perturbed)
+    tally = headline.tally(cells, pooled, pairs, perturbed)
     if not cells and tables.perturbations.num_rows:
-        scale, counted = (ONLY_PERTURBED, ""), perturbed_tally(tables.perturbations.to_pylist())
+        scale, tally = (ONLY_PERTURBED, ""), perturbed_tally(tables.perturbations.to_pylist())
     return Headline(
         title=clean(config.task),
         date=words.moment(str(manifest.get("finished") or manifest.get("created") or "")),
@@ -322,7 +331,7 @@ def _headline(
         ),
         answers=answered,
         rest=besides(cells, config.tau) if any(cell.is_finding for cell in cells) else "",
-        tally=counted,
+        tally=tally,
         scale=" ".join(filter(None, scale)),
         paper=headline.paper(cells),
         notes=notes(config, cells, manifest.get("rule")),
@@ -347,25 +356,25 @@ def names_of_classifiers(config: AuditConfig, tables: Tables) -> dict[str, str]:
 
 
 def _sections(
-    planned: PagePlan,
+    page_plan: PagePlan,
     names: Mapping[str, str],
     findings: Mapping[Key, Finding],
-    shelf: ThumbnailSet,
+    thumbnail_set: ThumbnailSet,
     tau: float,
     derived: DerivedValues,
 ) -> Iterable[Section]:
-    listed = {group.key for group in planned.listed}
-    for classifier in dict.fromkeys(group.classifier for group in planned.groups):
+    listed = {group.key for group in page_plan.listed}
+    for classifier in dict.fromkeys(group.classifier for group in page_plan.groups):
         detailed: list[GroupView] = []
-        others: list[GroupView] = []
-        more = 0
-        for group in planned.groups:
+        brief: list[GroupView] = []
+        left_out = 0
+        for group in page_plan.groups:
             lead = group.lead
             if group.classifier != classifier or lead is None:
                 continue
-            in_detail = group.key in planned.examples
+            in_detail = group.key in page_plan.examples
             if not in_detail and group.key not in listed:
-                more += 1
+                left_out += 1
                 continue
             link = findings[group.key].link
             view = GroupView(
@@ -375,16 +384,16 @@ def _sections(
                 finding=findings[group.key],
                 rows=value_rows(group, derived),
                 forest=forest_plot(group, tau, link) if in_detail else "",
-                shared_caption=shared_caption(planned.examples[group.key]) if in_detail else "",
+                shared_caption=shared_caption(page_plan.examples[group.key]) if in_detail else "",
                 galleries=galleries(
-                    planned.examples[group.key],
+                    page_plan.examples[group.key],
                     (lead.n - lead.correct, lead.correct),
                     lead.verdict,
-                    shelf,
+                    thumbnail_set,
                     names[classifier],
                 )
                 if in_detail
                 else (),
             )
-            (detailed if in_detail else others).append(view)
-        yield Section(names[classifier], tuple(detailed), tuple(others), more)
+            (detailed if in_detail else brief).append(view)
+        yield Section(names[classifier], tuple(detailed), tuple(brief), left_out)

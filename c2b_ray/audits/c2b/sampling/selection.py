@@ -80,7 +80,7 @@ def in_two_stages(
     # One more finding would have to pass this step of Benjamini and Hochberg's ladder.
     level = thresholds.alpha * min(1.0, (findings + 1) / max(1, len(of_fresh)))
     varies = {_name(row): of_row for row, of_row in zip(rows, _variations(rows, thresholds), strict=True)}
-    # The second stage has more images, and knows more of what φ varies by.
+    # The second stage has more images, and estimates the variation of φ better.
     varies |= {_name(row): of_row for row, of_row in zip(of_fresh, _variations(of_fresh, thresholds), strict=True)}
     # Fewer where a source, such as an index, had no more.
     tested = [min(per_cell, max(1, by_name[_name(row)]["n"])) if _group(row) in groups else per_cell for row in rows]
@@ -88,13 +88,13 @@ def in_two_stages(
     smallest = least_found(Variation(*np.array([varies[_name(row)] for row in rows]).reshape(-1, 4).T), design)
     joined = []
     for row, detectable in zip(rows, smallest.tolist(), strict=True):
-        kept = row
+        result = row
         if _group(row) in groups:
-            kept = by_name[_name(row)]
-        elif (row["undetermined_because"] or "").startswith(TOO_FEW):  # other reasons more images would not remove
+            result = by_name[_name(row)]
+        elif (row["undetermined_because"] or "").startswith(TOO_FEW):  # more images would not remove other reasons
             because = f"no value of its attribute had |φ| ≥ {least:g} at the screening, so it drew no further images"
-            kept = row | {"undetermined_because": because}
-        joined.append(kept | {"detectable": None if np.isnan(detectable) else detectable})
+            result = row | {"undetermined_because": because}
+        joined.append(result | {"detectable": None if np.isnan(detectable) else detectable})
     return pa.Table.from_pylist(joined, SCORES)
 
 
@@ -135,12 +135,12 @@ def _variation(rows: Sequence[ScoreRow], width: Mapping[bool, float]) -> stats.F
     rate = (correct + 0.5) / (n + 1)
     answers = n * stats.bias_score_deviations(np.sqrt(rate * (1 - rate)), n) ** 2  # one of each value
     captions = deviations_between(rows) ** 2
-    whole = ((high - low) / [width[row["verdict"] in FINDINGS] for row in rows]) ** 2
-    given = np.maximum(whole - captions, answers / np.maximum(n, 1))
+    total_variance = ((high - low) / [width[row["verdict"] in FINDINGS] for row in rows]) ** 2
+    without_captions = np.maximum(total_variance - captions, answers / np.maximum(n, 1))
     parts = (
         np.clip(accuracy - phi, 0, 1),
         np.maximum(answers - rate * (1 - rate), 0),
-        np.divide(n * given, answers, out=np.full(len(rows), np.nan), where=answers > 0),
+        np.divide(n * without_captions, answers, out=np.full(len(rows), np.nan), where=answers > 0),
         np.divide(captions, answers, out=np.full(len(rows), np.nan), where=answers > 0),
     )
     return np.stack(parts, axis=1)
@@ -305,8 +305,8 @@ class CellPools:
     def fixed(self, most: int) -> CellPools:
         """Returns pools of the images that each cell would draw at most, to be looked at in random order: a budget that
         ends early has then seen a random sample of them."""
-        chosen = self.select(dict.fromkeys(self._cells, most), _Unseen())
-        return CellPools(self._captions, chosen.drawn, self._by, self._seed)
+        selection = self.select(dict.fromkeys(self._cells, most), _Unseen())
+        return CellPools(self._captions, selection.drawn, self._by, self._seed)
 
     def select(
         self, targets: Mapping[CellKey, int], seen: VerifiedCandidates, besides: Collection[str] = ()
@@ -327,18 +327,18 @@ class CellPools:
     def _accepted(self, task: _Task, seen: VerifiedCandidates, rows: _PoolRows) -> None:
         depth = ceil(FIRST_LOOK * task.target / len(task.cell.captions))
         while True:
-            looked, missing = [], []
+            looked_at, missing = [], []
             for caption, pool in task.cell:
                 for position, row in enumerate(pool[:depth].tolist()):
                     if (image := self._name(row)) not in task.besides:
-                        looked.append((row, position))
+                        looked_at.append((row, position))
                         if not seen.looked_at(image, caption):
                             missing.append((row, position))
             drawn = [] if missing else self._by_turns(task, depth, seen)
             if missing or len(drawn) == task.target or depth >= task.cell.longest:
                 break
             depth *= 2
-        rows.looked += looked
+        rows.looked += looked_at
         rows.missing += missing
         rows.drawn += [(row, rank) for row, rank, _ in drawn]
 
@@ -354,34 +354,34 @@ class CellPools:
     def _by_turns(self, task: _Task, depth: int, seen: VerifiedCandidates) -> list[tuple[int, int, str]]:
         """Returns row, rank and caption of the images that a cell's captions draw in turn, each image and each picture
         once."""
-        taken, pictures = set(task.besides), Gallery()
+        images_taken, pictures = set(task.besides), Gallery()
 
         def of(caption: str, pool: Rows) -> Iterator[int]:
             for row in pool[:depth].tolist():
                 image = self._name(row)
-                if image in taken or (self._by == ACCEPTED and not seen.accepts(image, caption)):
+                if image in images_taken or (self._by == ACCEPTED and not seen.accepts(image, caption)):
                     continue
-                taken.add(image)
+                images_taken.add(image)
                 if pictures.add(seen.fingerprint(image)):
                     yield row
 
-        drawn: list[tuple[int, int, str]] = []
+        result: list[tuple[int, int, str]] = []
         turns = [(caption, of(caption, pool)) for caption, pool in task.cell]
         rank = 0
-        while turns and len(drawn) < task.target:
+        while turns and len(result) < task.target:
             going = []
             for caption, turn in turns:
-                row = next(turn, None) if len(drawn) < task.target else None
+                row = next(turn, None) if len(result) < task.target else None
                 if row is not None:
-                    drawn.append((row, rank, caption))
+                    result.append((row, rank, caption))
                     going.append((caption, turn))
             turns, rank = going, rank + 1
-        return drawn
+        return result
 
     def _name(self, row: int) -> str:
         return self._names[int(self._images[row])]
 
     def _table(self, rows: list[tuple[int, int]]) -> pa.Table:
-        taken = self._rows.take(pa.array([row for row, _ in rows], pa.int64()))
+        table = self._rows.take(pa.array([row for row, _ in rows], pa.int64()))
         ranks = pa.array([rank for _, rank in rows], pa.int32())
-        return taken.set_column(DRAWS.get_field_index("rank"), DRAWS.field("rank"), ranks)
+        return table.set_column(DRAWS.get_field_index("rank"), DRAWS.field("rank"), ranks)

@@ -72,9 +72,11 @@ def evidence_of(
     near-duplicates once, at the rank of the first."""
     cells = images_of_cells(captions, draws)
     order = order_of_drawing(cells, captions, draws)
-    seen = None if verified is None else verified.of(cells)
+    observations = None if verified is None else verified.of(cells)
     rounds = [
-        _images_by_cell(cells, group, order, distinct) if seen is None else _images_by_value_shown(seen, group, order)
+        _images_by_cell(cells, group, order, distinct)
+        if observations is None
+        else _images_by_value_shown(observations, group, order)
         for group in cells.groups
     ]
     groups = tuple((group.name, group.values) for group in cells.groups)
@@ -109,25 +111,25 @@ def settled(
     """
     rows = scores.to_pylist()
     by_name = {(row["classifier"], row["target_class"], row["attribute"], row["bias_class"]): row for row in rows}
-    for classifier, seen in looks:
-        of_classifier = [by_name[classifier, *group, value] for group, values in seen.groups for value in values]
-        _fill_images_to_settle(of_classifier, seen, thresholds, goal)
+    for classifier, evidence in looks:
+        of_classifier = [by_name[classifier, *group, value] for group, values in evidence.groups for value in values]
+        _fill_images_to_settle(of_classifier, evidence, thresholds, goal)
     return pa.Table.from_pylist(rows, SCORES)
 
 
 def _fill_images_to_settle(
-    rows: Sequence[ScoreRow], at: LookEvidence, thresholds: Thresholds, goal: Goal | None
+    rows: Sequence[ScoreRow], look: LookEvidence, thresholds: Thresholds, goal: Goal | None
 ) -> None:
     """Rewrites the rows of one classifier, in the look's order."""
     tau, alpha = thresholds
     trusted = np.array([row["doubt"] is None for row in rows], dtype=bool)
-    p = np.where(trusted, stats.sequential_p_values(at.evidence), np.nan)
-    verdicts = stats.sequential_verdicts(at.evidence, tau, alpha, trusted)
+    p = np.where(trusted, stats.sequential_p_values(look.evidence), np.nan)
+    verdicts = stats.sequential_verdicts(look.evidence, tau, alpha, trusted)
     # One more finding would have to pass this step of Benjamini and Hochberg's ladder.
     step = alpha * min(1.0, (1 + sum(v in ("for", "against") for v in verdicts)) / max(1, int(trusted.sum())))
-    needed = _concatenated([stats.rounds_to_settle(of_group, tau, alpha, step) for of_group in at.outcomes])
-    rounds = [len(of_group) for of_group in at.outcomes for _ in range(of_group.shape[1])]
-    columns = (p, stats.benjamini_hochberg(p), at.low, at.high, verdicts, needed, rounds)
+    rounds_needed = _concatenated([stats.rounds_to_settle(of_group, tau, alpha, step) for of_group in look.outcomes])
+    rounds = [len(of_group) for of_group in look.outcomes for _ in range(of_group.shape[1])]
+    columns = (p, stats.benjamini_hochberg(p), look.low, look.high, verdicts, rounds_needed, rounds)
     for row, p_value, q_value, low, high, verdict, more_rounds, past_rounds in zip(rows, *columns, strict=True):
         borne_out = _says(row, verdict, tau, alpha)
         agreed = verdict if borne_out and (verdict != "none" or can_be_clear(row)) else "undetermined"
@@ -137,31 +139,31 @@ def _fill_images_to_settle(
         still_open = still_open and (abs(row["phi"]) > tau or can_be_clear(row))
         because = row["undetermined_because"] or TOO_FEW
         row["undetermined_because"] = because if agreed == "undetermined" else None
-        # A round takes one image that shows the value; of those drawn for it, not all may.
+        # A round takes one image that shows the value: some images drawn for it do not.
         row["images_to_settle"] = ceil(more_rounds * max(1.0, row["n"] / past_rounds)) if still_open else None
     if goal is not None:
-        _give_up(rows, at, thresholds, step, goal)
+        _give_up(rows, look, thresholds, step, goal)
 
 
-def _give_up(rows: Sequence[ScoreRow], at: LookEvidence, thresholds: Thresholds, step: float, goal: Goal) -> None:
+def _give_up(rows: Sequence[ScoreRow], look: LookEvidence, thresholds: Thresholds, step: float, goal: Goal) -> None:
     """Gives up the cells for which a verdict is unlikely with all that is left of the budget."""
     start = 0
-    for outcomes in at.outcomes:
+    for outcomes in look.outcomes:
         rounds, cells = outcomes.shape
         of_group = rows[start : start + cells]
         start += cells
         images = max(row["n"] for row in of_group)
-        more = goal.more(cells, images)
-        if more < 1 or not rounds:
+        additional = goal.more(cells, images)
+        if additional < 1 or not rounds:
             continue
-        in_all, between = rounds + rounds * more // images, deviations_between(of_group)
+        in_all, between = rounds + rounds * additional // images, deviations_between(of_group)
         bias, none = stats.chances_to_settle(outcomes, in_all, *thresholds, step, between)
         for row, of_bias, of_none in zip(of_group, bias.tolist(), none.tolist(), strict=True):
             chance = of_bias + (of_none if goal.none and can_be_clear(row) else 0.0)
             if row["verdict"] == "undetermined" and row["doubt"] is None and chance < UNLIKELY_BELOW:
                 row["images_to_settle"] = None
                 row["undetermined_because"] = (
-                    f"{UNLIKELY}: with {more:,} more images of each value, all that the budget and "
+                    f"{UNLIKELY}: with {additional:,} more images of each value, all that the budget and "
                     f"`images_per_caption` leave it, the chance of {'a verdict' if goal.none else 'a finding'} was "
                     f"below {UNLIKELY_BELOW:.0%}"
                 )
@@ -187,17 +189,17 @@ def open_groups(scores: pa.Table) -> dict[GroupName, float]:
     columns = ("verdict", "doubt", "n", "shown", "undetermined_because", "images_to_settle")
     rows = scores.select([*names, *columns]).to_pylist()
     for (_, *group), cells in groupby(rows, key=lambda row: tuple(row[name] for name in names)):
-        left = [
+        open_cells = [
             cell
             for cell in cells
             if cell["verdict"] == "undetermined" and not (cell["undetermined_because"] or "").startswith(UNLIKELY)
         ]
-        stuck = [cell for cell in left if cell["doubt"] is not None and cell["n"] >= SURE_OF_DOUBT]
-        starved = any(not (cell["shown"] or 0.0) >= LEAST_SHOWN for cell in stuck)
-        if len(left) > len(stuck) and not starved:
+        doubted_cells = [cell for cell in open_cells if cell["doubt"] is not None and cell["n"] >= SURE_OF_DOUBT]
+        not_shown = any(not (cell["shown"] or 0.0) >= LEAST_SHOWN for cell in doubted_cells)
+        if len(open_cells) > len(doubted_cells) and not not_shown:
             name = GroupName(*group)
-            needed = [cell["images_to_settle"] - cell["n"] for cell in left if cell["images_to_settle"]]
-            groups[name] = min(groups.get(name, inf), max(1, min(needed, default=inf)))
+            images_needed = [cell["images_to_settle"] - cell["n"] for cell in open_cells if cell["images_to_settle"]]
+            groups[name] = min(groups.get(name, inf), max(1, min(images_needed, default=inf)))
     return groups
 
 
@@ -213,7 +215,7 @@ def order_of_drawing(cells: CellImages, captions: pa.Table, draws: pa.Table) -> 
     after its earlier draws, and rounds that were looked at stay unchanged.
     """
     cell, image, source = _sorted_draws(cells, captions, draws)
-    # A source whose captions run out has higher ranks for as many images: the number of its image counts, not the rank.
+    # A source whose captions run out reaches higher ranks with as many images: so images are counted, not ranks.
     first = _first_of_each(cell, source, image)
     cell, image, source = cell[first], image[first], source[first]
     number = _number_within(cell, source)
@@ -282,10 +284,10 @@ def _images_by_value_shown(seen: CellObservations, group: CellGroup, order: Ints
     rows = rows[np.lexsort((seen.cells.cell[rows], order[rows]))]
     rows = rows[_first_of_each(seen.cells.image[rows])]
     rows = _new_pictures(rows, seen.cells, seen.verified.distinct)
-    shown = seen.verified.said.values(group.attribute, seen.row[rows])
-    rows, shown = (each[seen.shows_class(seen.row[rows], group.target_class)] for each in (rows, shown))
+    values_shown = seen.verified.said.values(group.attribute, seen.row[rows])
+    rows, values_shown = (array[seen.shows_class(seen.row[rows], group.target_class)] for array in (rows, values_shown))
     words = [seen.verified.said.number(value) for value in group.values]
-    return [rows[(shown == word) & (shown != NOTHING)] for word in words]
+    return [rows[(values_shown == word) & (values_shown != NOTHING)] for word in words]
 
 
 def _new_pictures(rows: Ints, cells: CellImages, distinct: Distinct | None) -> Ints:
@@ -294,9 +296,9 @@ def _new_pictures(rows: Ints, cells: CellImages, distinct: Distinct | None) -> I
     if distinct is None:
         return rows
     gallery, new = Gallery(), np.ones(len(rows), dtype=bool)
-    several = np.flatnonzero(distinct.repeated(cells.ids, cells.image[rows]))
-    marks = distinct.fingerprints(cells.ids, cells.image[rows[several]])
-    new[several] = [gallery.add(mark) for mark in marks]
+    repeated_rows = np.flatnonzero(distinct.repeated(cells.ids, cells.image[rows]))
+    marks = distinct.fingerprints(cells.ids, cells.image[rows[repeated_rows]])
+    new[repeated_rows] = [gallery.add(mark) for mark in marks]
     return rows[new]
 
 

@@ -72,17 +72,17 @@ class Clusters:
     """
 
     def __init__(self, table: pa.Table, named: str) -> None:
-        known = table.filter(table["cluster"].is_valid())
+        clustered = table.filter(table["cluster"].is_valid())
         self.named = named
-        self._images = known["image_id"]
-        self._names, self._numbers = numbered(known["cluster"])
+        self._images = clustered["image_id"]
+        self._names, self._numbers = numbered(clustered["cluster"])
 
     def of(self, cells: CellImages) -> Ints:
         """Returns the number of the cluster of each row of `cells`."""
         of_image = len(self._names) + np.arange(len(cells.ids))
         image = cells.ids.numbers(self._images)
-        known = image >= 0
-        of_image[image[known]] = self._numbers[known]
+        is_known = image >= 0
+        of_image[image[is_known]] = self._numbers[is_known]
         result: Ints = of_image[cells.image]
         return result
 
@@ -94,21 +94,25 @@ class Clusters:
         )
 
     def scarce(self, clusters: int, needed: int | None) -> str:
-        """Returns why a cell is open, in clusters. `needed`: clusters that would settle it; None: not known."""
-        about = "" if needed is None else f": about {needed:,} in each value would settle it"
-        return f"{TOO_FEW_CLUSTERS} ({self.named}: {clusters:,} here){about}; more images of the same ones tell little"
+        """Returns why a cell is open, in clusters. `clusters_needed`: would settle it; None: not known."""
+        estimate = "" if needed is None else f": about {needed:,} in each value would settle it"
+        return (
+            f"{TOO_FEW_CLUSTERS} ({self.named}: {clusters:,} here){estimate}; more images of the same ones tell little"
+        )
 
 
-def cluster_sums(cells: CellImages, group: slice, clusters: Ints, numbers: Ints | Mask, counted: Mask) -> ClusterSums:
+def cluster_sums(
+    cells: CellImages, group: slice, clusters: Ints, numbers: Ints | Mask, is_counted: Mask
+) -> ClusterSums:
     """Sums `numbers` over the counted rows of adjacent cells, by cell and cluster. All arrays have a value per row of
     `cells`."""
     rows = np.arange(cells.rows(group).start, cells.rows(group).stop)
-    rows = rows[counted[rows]]
+    rows = rows[is_counted[rows]]
     names, column = np.unique(clusters[rows], return_inverse=True)
     shape = group.stop - group.start, len(names)
-    at = (cells.cell[rows] - group.start) * len(names) + column
+    flat_index = (cells.cell[rows] - group.start) * len(names) + column
     sums, images = (
-        np.bincount(at, weights=weights, minlength=shape[0] * shape[1]).reshape(shape)
+        np.bincount(flat_index, weights=weights, minlength=shape[0] * shape[1]).reshape(shape)
         for weights in (numbers[rows].astype(np.float64), np.ones(len(rows)))
     )
     return ClusterSums(names, sums, images)
@@ -120,9 +124,9 @@ def add_cluster_sums(parts: Sequence[ClusterSums]) -> ClusterSums:
     sums, images = (np.zeros((sum(len(part.images) for part in parts), len(names))) for _ in range(2))
     start = 0
     for part in parts:
-        here = slice(start, start + len(part.images)), np.searchsorted(names, part.clusters)
-        sums[here], images[here] = part.sums, part.images
-        start = here[0].stop
+        block = slice(start, start + len(part.images)), np.searchsorted(names, part.clusters)
+        sums[block], images[block] = part.sums, part.images
+        start = block[0].stop
     return ClusterSums(names, sums, images)
 
 
@@ -185,23 +189,27 @@ def answered_alike(
     for classifier, of_classifier in answers.items():
         image, stratum, right = _strata(of_classifier, pictures)
         for column, value_of in columns.items():
-            known = value_of[image] >= 0
-            value = value_of[image[known]]
+            has_value = value_of[image] >= 0
+            value = value_of[image[has_value]]
             values, images = len(np.unique(value)), len(value)
-            rarer = min(right[known].sum(), images - right[known].sum())
+            rarer = min(right[has_value].sum(), images - right[has_value].sum())
             if values >= FEWEST_VALUES and images >= FEWEST_IMAGES * values and rarer >= FEWEST_ANSWERS:
-                parts, part = np.unique(stratum[known] * (int(value.max()) + 1) + value, return_inverse=True)
-                sums = (np.bincount(part, weights) for weights in (right[known], np.ones(images)))
+                parts, part = np.unique(stratum[has_value] * (int(value.max()) + 1) + value, return_inverse=True)
+                sums = (np.bincount(part, weights) for weights in (right[has_value], np.ones(images)))
                 rho, p = cluster_correlation(parts // (int(value.max()) + 1), *sums)
                 tested.append((p, ClusterLikeColumn(column, classifier, rho, values, images / values)))
-    found = [one for p, one in tested if p * len(tested) < LEVEL and one.correlation >= LEAST_CORRELATION]
-    return _most_of_each(found)
+    cluster_like = [
+        column_found
+        for p, column_found in tested
+        if p * len(tested) < LEVEL and column_found.correlation >= LEAST_CORRELATION
+    ]
+    return _most_of_each(cluster_like)
 
 
-def _most_of_each(found: Sequence[ClusterLikeColumn]) -> list[ClusterLikeColumn]:
+def _most_of_each(cluster_like: Sequence[ClusterLikeColumn]) -> list[ClusterLikeColumn]:
     most: dict[str, ClusterLikeColumn] = {}
-    for one in sorted(found, key=lambda one: -one.correlation):
-        most.setdefault(one.column, one)
+    for column_found in sorted(cluster_like, key=lambda column_found: -column_found.correlation):
+        most.setdefault(column_found.column, column_found)
     return list(most.values())
 
 
@@ -219,7 +227,7 @@ def _strata(answers: CellAnswers, pictures: Ints) -> tuple[Ints, Ints, Ints]:
         _, once = np.unique(stratum * (int(pictures.max(initial=0)) + 1) + pictures[image], return_index=True)
         parts.append((image[once], first + stratum[once], answers.right[rows[once]].astype(np.int64)))
         first += int(stratum.max(initial=-1)) + 1
-    image, stratum, right = (np.concatenate(several) for several in zip(*parts, strict=True))
+    image, stratum, right = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return image, stratum, right
 
 
@@ -228,9 +236,11 @@ def _values(cells: CellImages, target: str, image: Ints) -> Ints:
     combination = np.zeros(len(image), np.int64)
     for group in cells.groups_of_class[target]:
         rows = cells.rows(group.cells)
-        known = np.isin(cells.image[rows], image)
+        is_in_image = np.isin(cells.image[rows], image)
         value = np.zeros(len(image), np.int64)  # 0: none
-        value[np.searchsorted(image, cells.image[rows][known])] = cells.cell[rows][known] - group.cells.start + 1
+        value[np.searchsorted(image, cells.image[rows][is_in_image])] = (
+            cells.cell[rows][is_in_image] - group.cells.start + 1
+        )
         _, combination = np.unique(combination * (len(group.values) + 1) + value, return_inverse=True)
     return combination.astype(np.int64)
 
@@ -275,9 +285,9 @@ def clusters_of_index(
 
 def _columns(index: ImageIndex, rows: list[int]) -> list[tuple[str, Mapping[str, Any]]]:
     """Returns the key of each image, and its source's columns."""
-    known = index.metadata(rows)
-    texts = known["metadata"].to_pylist() if "metadata" in known.column_names else [None] * known.num_rows
-    return [(key, json.loads(text or "{}")) for key, text in zip(known["key"].to_pylist(), texts, strict=True)]
+    metadata = index.metadata(rows)
+    texts = metadata["metadata"].to_pylist() if "metadata" in metadata.column_names else [None] * metadata.num_rows
+    return [(key, json.loads(text or "{}")) for key, text in zip(metadata["key"].to_pylist(), texts, strict=True)]
 
 
 def _as_text(value: object) -> str | None:

@@ -91,12 +91,12 @@ class SharedImages:
         self._of_a, self._of_b = (answers_of(side.predictions, side.classifier).to(self._counted) for side in (a, b))
 
     def _drawn_by_both(self) -> Mask:
-        one, other = self._drawn_a, self._drawn_b
-        cell = np.array([one.number.get(name, -1) for name in other.names], np.int64)[other.cell]
-        image = one.ids.numbers(other.ids.ids)[other.image]
-        known = (cell >= 0) & (image >= 0)
-        keys = cell[known] * len(one.ids) + image[known]
-        return np.isin(one.cell * len(one.ids) + one.image, keys)
+        a, b = self._drawn_a, self._drawn_b
+        cell = np.array([a.number.get(name, -1) for name in b.names], np.int64)[b.cell]
+        image = a.ids.numbers(b.ids.ids)[b.image]
+        in_both = (cell >= 0) & (image >= 0)
+        keys = cell[in_both] * len(a.ids) + image[in_both]
+        return np.isin(a.cell * len(a.ids) + a.image, keys)
 
     @cached_property
     def _answered(self) -> Mask:
@@ -109,12 +109,12 @@ class SharedImages:
         by_a, by_b = a.right & ~b.right & self._answered, b.right & ~a.right & self._answered
         n, both, only_a, only_b = map(a.count, (self._answered, a.right & b.right & self._answered, by_a, by_b))
         by_caption = counts_by_caption(self._counted, (by_a, by_b, self._answered))
-        common, shown, kept = self._common.sizes, self._shown.sizes, self._counted.sizes
+        common, accepted, counted = self._common.sizes, self._shown.sizes, self._counted.sizes
         columns = {
-            "n": n, "both": both, "unshared": self._unshared(), "refused": common - shown, "unanswered": kept - n,
-            "repeats": shown - kept, "only_a": only_a, "only_b": only_b,
+            "n": n, "both": both, "unshared": self._unshared(), "refused": common - accepted, "unanswered": counted - n,
+            "repeats": accepted - counted, "only_a": only_a, "only_b": only_b,
         }  # fmt: skip
-        of_b = zip(self._drawn_b.names, self._drawn_b.sizes.tolist(), strict=True)
+        cells_of_b = zip(self._drawn_b.names, self._drawn_b.sizes.tolist(), strict=True)
         counts: dict[CellName, PairCount] = {
             name: PairCount(
                 **{column: int(values[number]) for column, values in columns.items()},
@@ -122,7 +122,7 @@ class SharedImages:
             )
             for number, name in enumerate(self._drawn_a.names)
         }
-        counts |= {name: PairCount(unshared=size) for name, size in of_b if name not in counts}
+        counts |= {name: PairCount(unshared=size) for name, size in cells_of_b if name not in counts}
         by_group: dict[GroupName, dict[str, PairCount]] = {}
         for name, count in counts.items():
             by_group.setdefault(GroupName(*name[:2]), {})[name.bias_class] = count
@@ -144,8 +144,8 @@ class SharedImages:
     def _unshared(self) -> Ints:
         """Returns for each of A's cells the number of images that only one side drew."""
         sizes = dict(zip(self._drawn_b.names, self._drawn_b.sizes.tolist(), strict=True))
-        of_b = np.array([sizes.get(name, 0) for name in self._drawn_a.names], np.int64)
-        return self._drawn_a.sizes + of_b - 2 * self._common.sizes
+        sizes_of_b = np.array([sizes.get(name, 0) for name in self._drawn_a.names], np.int64)
+        return self._drawn_a.sizes + sizes_of_b - 2 * self._common.sizes
 
     def disagreements(self, cells: Sequence[tuple[str, str, str]]) -> dict[CellName, Disagreement]:
         """Returns for each of these cells the images that only one side got right, as many as in `counts`."""
@@ -166,13 +166,13 @@ class SharedImages:
         return tuple(zip(images, map(wrong.answers.name, wrong.taken[rows].tolist()), strict=True))
 
 
-def _accepted(cells: CellImages, said: VerifierAnswers) -> Mask:
+def _accepted(cells: CellImages, verifier_answers: VerifierAnswers) -> Mask:
     """Returns whether the verifier saw class and value in each image."""
     accepted = np.zeros(len(cells.cell), bool)
-    rows = said.rows_of(cells)
+    rows = verifier_answers.rows_of(cells)
     for number, name in enumerate(cells.names):
         of_cell = slice(*cells.starts[number : number + 2].tolist())
-        accepted[of_cell] = said.accepts(rows[of_cell], name)
+        accepted[of_cell] = verifier_answers.accepts(rows[of_cell], name)
     return accepted
 
 
@@ -229,8 +229,8 @@ def compare(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
         for bias_class in group
     ]
     table = [
-        {**name, **vars(count), **vars(known), **{column: values[i] for column, values in columns.items()}}
-        for i, (name, count, known) in enumerate(zip(names, counts, independent, strict=True))
+        {**name, **vars(count), **vars(effective), **{column: values[i] for column, values in columns.items()}}
+        for i, (name, count, effective) in enumerate(zip(names, counts, independent, strict=True))
     ]
     return pa.Table.from_pylist(table, COMPARISON)
 
@@ -248,9 +248,9 @@ def compare_pooled(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
     independent = iter(_effective_pairs(shared, 1 - alpha))
     for (target, attribute), group in shared.counts.items():
         for value, count in group.items():
-            known = next(independent)
+            effective = next(independent)
             if count.n and _doubt(shared, (target, attribute, value)) is None:
-                of_value[attribute, value][target] = (count, known)
+                of_value[attribute, value][target] = (count, effective)
     rows = [
         {"attribute": attribute, "bias_class": value, **_pooled(list(cells.values()), 1 - alpha)}
         for (attribute, value), cells in of_value.items()
@@ -277,7 +277,7 @@ def _pooled(cells: Sequence[ComparedCell], confidence: float) -> dict[str, Any]:
         "difference_low": float(low),
         "difference_high": float(high),
         "p_value": float(stats.mcnemar_p_values(*pairs[:2])),
-        **_captions_of([known for _, known in cells], pairs[2]),
+        **_captions_of([pairs_of_cell for _, pairs_of_cell in cells], pairs[2]),
     }
 
 
@@ -288,11 +288,13 @@ def _joined_difference(cells: Sequence[ComparedCell], confidence: float) -> tupl
     difference and gives it the variance that it has. Clusters may hold images of several cells: where images come in
     clusters, `effective` is that of the captions, and the design of all cells together adds its part.
     """
-    counts = np.array([(cell.only_a, cell.only_b, cell.n, known.of_captions) for cell, known in cells]).reshape(-1, 4)
+    counts = np.array(
+        [(cell.only_a, cell.only_b, cell.n, effective_pairs.of_captions) for cell, effective_pairs in cells]
+    ).reshape(-1, 4)
     only_a, only_b, n, effective = counts.T
     noise = only_a + only_b + 1 - (only_b - only_a) ** 2 / np.maximum(n, 1)  # v_k * n_k, no cell's 0
     fewer = (noise * n / effective).sum() / noise.sum() if len(counts) else 1.0
-    gains = [known.gains for _, known in cells if known.gains is not None]
+    gains = [effective_pairs.gains for _, effective_pairs in cells if effective_pairs.gains is not None]
     if gains:
         weights = (n / n.sum())[None]
         design = clusters.add_cluster_sums(gains).design(weights, noise / np.maximum(n, 1))
@@ -300,9 +302,15 @@ def _joined_difference(cells: Sequence[ComparedCell], confidence: float) -> tupl
     return float(only_a.sum() / fewer), float(only_b.sum() / fewer), float(n.sum() / fewer)
 
 
-def _captions_of(known: Sequence[EffectivePairs], effective: float) -> dict[str, Any]:
-    captions = None if known[0].captions is None else sum(one.captions or 0 for one in known)
-    spreads = [one.caption_spread for one in known if one.caption_spread is not None]
+def _captions_of(effective_pairs: Sequence[EffectivePairs], effective: float) -> dict[str, Any]:
+    captions = (
+        None
+        if effective_pairs[0].captions is None
+        else sum(pairs_of_cell.captions or 0 for pairs_of_cell in effective_pairs)
+    )
+    spreads = [
+        pairs_of_cell.caption_spread for pairs_of_cell in effective_pairs if pairs_of_cell.caption_spread is not None
+    ]
     return {"effective": effective, "captions": captions, "caption_spread": max(spreads, default=None)}
 
 
@@ -310,8 +318,8 @@ def _carrier(cells: Mapping[str, ComparedCell], alpha: float) -> str | None:
     """Returns the class without which the others do not show the same change; None where each can be left out."""
     gain = {target: cell.only_b - cell.only_a for target, (cell, _) in cells.items()}
     strongest = max(gain, key=lambda target: abs(gain[target]))
-    others = [cell for target, cell in cells.items() if target != strongest]
-    only_a, only_b, _ = _joined_difference(others, 1 - alpha)
+    other_cells = [cell for target, cell in cells.items() if target != strongest]
+    only_a, only_b, _ = _joined_difference(other_cells, 1 - alpha)
     same_way = (only_b - only_a) * sum(gain.values()) > 0
     return None if same_way and float(stats.mcnemar_p_values(only_a, only_b)) <= alpha else strongest
 
@@ -332,41 +340,43 @@ def _effective_pairs(shared: SharedImages, confidence: float) -> list[EffectiveP
     """Returns those of each cell, in the order of `shared.counts`."""
     counts = [count for group in shared.counts.values() for count in group.values()]
     only_a, only_b, n = by_column([count.by_caption for count in counts], kinds=3)
-    found = stats.effective_pairs(only_a, only_b, n, confidence)
+    effective = stats.effective_pairs(only_a, only_b, n, confidence)
     if is_labelled(shared.a.draws):
-        known = [EffectivePairs(one, of_captions=one) for one in found.effective.tolist()]
+        result = [EffectivePairs(size, of_captions=size) for size in effective.effective.tolist()]
     else:
-        numbers = zip(found.effective.tolist(), found.spread.tolist(), counts, strict=True)
-        known = [EffectivePairs(one, len(count.by_caption), spread, one) for one, spread, count in numbers]
+        numbers = zip(effective.effective.tolist(), effective.spread.tolist(), counts, strict=True)
+        result = [EffectivePairs(size, len(count.by_caption), spread, size) for size, spread, count in numbers]
     if shared.gains is None:
-        return known
+        return result
     names = [CellName(*group, value) for group, of_group in shared.counts.items() for value in of_group]
     by_cluster = [shared.gains.get(name) for name in names]
-    return [_in_clusters(*one, confidence) for one in zip(known, counts, by_cluster, strict=True)]
+    return [_in_clusters(*arguments, confidence) for arguments in zip(result, counts, by_cluster, strict=True)]
 
 
 def _in_clusters(
-    known: EffectivePairs, count: PairCount, gains: ClusterSums | None, confidence: float
+    effective_pairs: EffectivePairs, count: PairCount, gains: ClusterSums | None, confidence: float
 ) -> EffectivePairs:
     """Takes clusters into account, beside captions."""
     if gains is None or not count.n:
-        return known
+        return effective_pairs
     variance = (count.only_a + count.only_b + 1 - (count.only_b - count.only_a) ** 2 / count.n) / count.n
     of_clusters = float(gains.effective(confidence, np.array([variance]))[0])
-    return replace(known, effective=1 / (1 / known.of_captions + 1 / of_clusters - 1 / count.n), gains=gains)
+    return replace(
+        effective_pairs, effective=1 / (1 / effective_pairs.of_captions + 1 / of_clusters - 1 / count.n), gains=gains
+    )
 
 
 def _padded(cells: Cells, names: Sequence[str]) -> tuple[NDArray[np.bool_], list[NDArray[np.int64]]]:
     """Pads the counts of every group to one width: returns which entries are cells, and the counts of these names."""
     width = max((len(group) for group in cells.values()), default=0)
-    held = np.array([[i < len(group) for i in range(width)] for group in cells.values()], dtype=bool)
-    held = held.reshape(len(cells), width)
+    is_cell = np.array([[i < len(group) for i in range(width)] for group in cells.values()], dtype=bool)
+    is_cell = is_cell.reshape(len(cells), width)
     counts = []
     for name in names:
-        padded = np.zeros(held.shape, dtype=np.int64)
-        padded[held] = [getattr(cell, name) for group in cells.values() for cell in group.values()]
+        padded = np.zeros(is_cell.shape, dtype=np.int64)
+        padded[is_cell] = [getattr(cell, name) for group in cells.values() for cell in group.values()]
         counts.append(padded)
-    return held, counts
+    return is_cell, counts
 
 
 def _numbers(
@@ -374,36 +384,38 @@ def _numbers(
 ) -> dict[str, list[Any]]:
     """Returns the computed columns, a value per cell. Groups are padded to one width, so that each formula runs once: a
     cell without images changes nothing for the others."""
-    held, (n, both, only_a, only_b) = _padded(cells, ("n", "both", "only_a", "only_b"))
-    share = np.ones(held.shape)
-    share[held] = [one.effective for one in independent]
-    share = np.divide(share, n, out=np.ones(held.shape), where=n > 0)
+    is_cell, (n, both_right, only_a, only_b) = _padded(cells, ("n", "both", "only_a", "only_b"))
+    share = np.ones(is_cell.shape)
+    share[is_cell] = [pairs_of_cell.effective for pairs_of_cell in independent]
+    share = np.divide(share, n, out=np.ones(is_cell.shape), where=n > 0)
     pairs, confidence = (only_a * share, only_b * share, n * share), 1 - alpha
     low, high = stats.paired_difference_interval(*pairs, confidence)
     phi_low, phi_high = stats.phi_difference_interval(*pairs, confidence)
     p = np.maximum(stats.paired_difference_p_values(*pairs, tau), stats.mcnemar_p_values(*pairs[:2]))
     padded = {
-        "accuracy_a": np.divide(both + only_a, n, out=np.full(n.shape, np.nan), where=n > 0),
-        "accuracy_b": np.divide(both + only_b, n, out=np.full(n.shape, np.nan), where=n > 0),
+        "accuracy_a": np.divide(both_right + only_a, n, out=np.full(n.shape, np.nan), where=n > 0),
+        "accuracy_b": np.divide(both_right + only_b, n, out=np.full(n.shape, np.nan), where=n > 0),
         "difference": stats.paired_difference(*pairs),
         "difference_low": low,
         "difference_high": high,
         "p_value": p,
-        "phi_a": stats.bias_scores(both + only_a, n),
-        "phi_b": stats.bias_scores(both + only_b, n),
+        "phi_a": stats.bias_scores(both_right + only_a, n),
+        "phi_b": stats.bias_scores(both_right + only_b, n),
         "phi_difference": stats.phi_difference(*pairs),
         "phi_difference_low": phi_low,
         "phi_difference_high": phi_high,
         "phi_p_value": stats.phi_difference_p_values(*pairs, tau),
     }
-    columns = {name: values[held] for name, values in padded.items()}
+    columns = {name: values[is_cell] for name, values in padded.items()}
     trusted = np.array([doubt is None for doubt in doubts], dtype=bool)
     for name in ("p_value", "phi_p_value"):
         columns[name] = np.where(trusted, columns[name], np.nan)
     columns["q_value"] = stats.benjamini_hochberg(columns["p_value"])
     columns["phi_q_value"] = stats.benjamini_hochberg(columns["phi_p_value"])
-    none_q = stats.benjamini_hochberg(np.where(trusted, stats.paired_equivalence_p_values(*pairs, tau)[held], np.nan))
+    none_q = stats.benjamini_hochberg(
+        np.where(trusted, stats.paired_equivalence_p_values(*pairs, tau)[is_cell], np.nan)
+    )
     verdicts = stats.verdicts(columns["difference"], columns["q_value"], none_q, tau, alpha)
     changes = [CHANGES[verdict] for verdict in verdicts]
-    changes = [change if sure else "undetermined" for change, sure in zip(changes, trusted, strict=True)]
+    changes = [change if is_trusted else "undetermined" for change, is_trusted in zip(changes, trusted, strict=True)]
     return {**{name: values.tolist() for name, values in columns.items()}, "change": changes, "doubt": doubts}

@@ -27,15 +27,17 @@ def to_confirm(scores: pa.Table, captions: pa.Table, draws: pa.Table) -> dict[Ce
     """
     columns = (scores[name].to_pylist() for name in ("target_class", "attribute", "verdict"))
     groups = {
-        (target, attribute) for target, attribute, said in zip(*columns, strict=True) if said in ("for", "against")
+        (target, attribute)
+        for target, attribute, verdict in zip(*columns, strict=True)
+        if verdict in ("for", "against")
     }
     cells = {
         (row["proposal_id"], row["bias_class"])
         for row in captions.to_pylist()
         if (row["target_class"], row["attribute"]) in groups
     }
-    drawn = counts_by_source(captions, draws)
-    return {cell: max(images.values()) for cell, images in drawn.items() if cell in cells}
+    images_drawn = counts_by_source(captions, draws)
+    return {cell: max(images.values()) for cell, images in images_drawn.items() if cell in cells}
 
 
 def confirmed(scores: pa.Table, fresh: pa.Table) -> pa.Table:
@@ -43,10 +45,10 @@ def confirmed(scores: pa.Table, fresh: pa.Table) -> pa.Table:
 
     `fresh`: a table of `tables.SCORES`, computed only on the images drawn for confirmation.
     """
-    of = {tuple(row[name] for name in _NAMES): row for row in fresh.to_pylist()}
+    fresh_rows = {tuple(row[name] for name in _NAMES): row for row in fresh.to_pylist()}
     rows = scores.to_pylist()
     for row in rows:
-        fresh_score = of.get(tuple(row[name] for name in _NAMES), {})
+        fresh_score = fresh_rows.get(tuple(row[name] for name in _NAMES), {})
         for name in ("phi", "phi_low", "phi_high"):
             value = fresh_score.get(name)
             row[name.replace("phi", "phi_confirmed", 1)] = None if value is None or math.isnan(value) else value

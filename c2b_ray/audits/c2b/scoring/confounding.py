@@ -71,8 +71,8 @@ class StandardisedScores:
 
     def limits(self, low: Floats, high: Floats, confidence: float) -> tuple[Floats, Floats]:
         """Returns the limits of φ at a confidence, widened until they contain those of the standardised φ."""
-        phi, more = self.phi + self.moved, deviations(confidence) ** 2 * self.added
-        below, above = np.sqrt((phi - low) ** 2 + more), np.sqrt((high - phi) ** 2 + more)
+        phi, added_variance = self.phi + self.moved, deviations(confidence) ** 2 * self.added
+        below, above = np.sqrt((phi - low) ** 2 + added_variance), np.sqrt((high - phi) ** 2 + added_variance)
         return np.fmin(low, np.maximum(self.phi - below, -1.0)), np.fmax(high, np.minimum(self.phi + above, 1.0))
 
     def among(self, positions: Sequence[int], values: int) -> StandardisedScores:
@@ -89,21 +89,21 @@ class StandardisedScores:
 def adjusted(
     standardised: Standardised,
     group: CellGroup,
-    others: Sequence[str],
+    attributes: Sequence[str],
     same: Mapping[str, tuple[str, str]],
     score: Score,
     thresholds: Thresholds,
 ) -> StandardisedScores:
     """Returns a group's scores as they would be on images that are alike in all other attributes.
 
-    `others`: all attributes, in the order of `standardised.parts`. `same`: by value of the group, the value of another
-    attribute that nearly the same images show.
+    `attributes`: all attributes, in the order of `standardised.parts`. `same`: by value of the group, the value of
+    another attribute that nearly the same images show.
     """
     phi, low, high = score
     tau, alpha = thresholds
     n = len(group.values)
     moved, noise, added, parts = (
-        at[:n] for at in (standardised.moved, standardised.noise, standardised.added, standardised.parts)
+        array[:n] for array in (standardised.moved, standardised.noise, standardised.added, standardised.parts)
     )
     standard = phi - moved
     reach = np.where(phi > 0, phi - low, high - phi) / deviations(1 - alpha)
@@ -114,13 +114,13 @@ def adjusted(
     in_doubt = (np.abs(phi) > tau) & (plain <= alpha) & (p_value > alpha)
     z = deviations(1 - alpha)
     doubts = [
-        _doubt(value, float(phi[j]), (float(moved[j]), z * float(noise[j])), (parts[j], others), tau)
+        _doubt(value, float(phi[j]), (float(moved[j]), z * float(noise[j])), (parts[j], attributes), tau)
         if in_doubt[j]
         else None
         for j, value in enumerate(group.values)
     ]
-    alike = tuple(same.get(value) for value in group.values)
-    return StandardisedScores(standard, moved, noise, added, p_value, none_p_value, tuple(doubts), alike)
+    same_values = tuple(same.get(value) for value in group.values)
+    return StandardisedScores(standard, moved, noise, added, p_value, none_p_value, tuple(doubts), same_values)
 
 
 def standardised_over_classes(
@@ -134,23 +134,25 @@ def standardised_over_classes(
     """
     phi, low, high = score
     tau, alpha = thresholds
-    still = np.zeros(shares.shape[1])
-    moved = np.array([still if one is None else np.nan_to_num(one.moved) for one in classes])
-    noise = np.array([still if one is None else np.nan_to_num(one.noise) for one in classes])
-    added = np.array([still if one is None else np.nan_to_num(one.added) for one in classes])
-    moves, more = (shares * moved).sum(axis=0), (shares**2 * added).sum(axis=0)
+    zeros = np.zeros(shares.shape[1])
+    moved = np.array([zeros if of_class is None else np.nan_to_num(of_class.moved) for of_class in classes])
+    noise = np.array([zeros if of_class is None else np.nan_to_num(of_class.noise) for of_class in classes])
+    added = np.array([zeros if of_class is None else np.nan_to_num(of_class.added) for of_class in classes])
+    moves, added_variance = (shares * moved).sum(axis=0), (shares**2 * added).sum(axis=0)
     standard = phi - moves
     reach = np.where(phi > 0, phi - low, high - phi) / deviations(1 - alpha)
-    error = np.sqrt(reach**2 + CAUTION * more)
+    error = np.sqrt(reach**2 + CAUTION * added_variance)
     p_value = _p_value(np.sign(phi) * standard, error, tau)
     none_p_value = _p_value(2 * tau - np.abs(standard), error, tau)
-    unsure = (np.abs(phi) > tau) & (_p_value(np.abs(phi), reach, tau) <= alpha) & (p_value > alpha)
+    is_uncertain = (np.abs(phi) > tau) & (_p_value(np.abs(phi), reach, tau) <= alpha) & (p_value > alpha)
     doubts = tuple(
-        f"on images alike in the other attributes it is {left:+.2f}" if doubted else None
-        for left, doubted in zip(standard.tolist(), unsure.tolist(), strict=True)
+        f"on images alike in the other attributes it is {remainder:+.2f}" if doubted else None
+        for remainder, doubted in zip(standard.tolist(), is_uncertain.tolist(), strict=True)
     )
     spread = np.sqrt((shares**2 * noise**2).sum(axis=0))
-    return StandardisedScores(standard, moves, spread, more, p_value, none_p_value, doubts, (None,) * len(phi))
+    return StandardisedScores(
+        standard, moves, spread, added_variance, p_value, none_p_value, doubts, (None,) * len(phi)
+    )
 
 
 def _doubt(
@@ -162,11 +164,11 @@ def _doubt(
     """
     toward, off = float(np.sign(phi)) * moved[0], moved[1]
     who = _carriers(np.sign(phi) * parts[0], toward, parts[1])
-    said, left = f"{phi:+.2f} on the images of {value!r}", phi - moved[0]
+    said, rest = f"{phi:+.2f} on the images of {value!r}", phi - moved[0]
     if toward > max(tau, off):
-        return f"explained by {who}: {said}, {left:+.2f} on images alike in {who}"
+        return f"explained by {who}: {said}, {rest:+.2f} on images alike in {who}"
     if toward + off > abs(phi) - tau:
-        return f"cannot be told from {who}: {said}, {left - off:+.2f} to {left + off:+.2f} on images alike in {who}"
+        return f"cannot be told from {who}: {said}, {rest - off:+.2f} to {rest + off:+.2f} on images alike in {who}"
     return None
 
 
@@ -179,10 +181,10 @@ def _p_value(beyond: Floats, error: Floats, tau: float) -> Floats:
 def _carriers(parts: Floats, toward: float, names: Sequence[str]) -> str:
     """Returns the attributes that explain most, at most two."""
     order = np.argsort(-parts, kind="stable")
-    chosen = [names[order[0]]]
+    carriers = [names[order[0]]]
     if len(order) > 1 and parts[order[1]] >= NAMED * max(toward, parts[order[0]]):
-        chosen.append(names[order[1]])
-    return " and ".join(chosen)
+        carriers.append(names[order[1]])
+    return " and ".join(carriers)
 
 
 SAME = 0.9
@@ -223,27 +225,33 @@ class Confounding:
 
 def _images_of_class(seen: CellObservations, target: str) -> _Class:
     """Returns the images of a class that the verifier described, in the order of their ids."""
-    said, cells = seen.verified.said, seen.cells
+    answers_of_verifier, cells = seen.verified.said, seen.cells
     groups = {group.attribute: group for group in cells.groups_of_class.get(target, ())}
     row = cells.rows_of_class(target)
-    row = row[seen.shows_class(seen.row[row], target) & said.has_attributes(seen.row[row])]
+    row = row[seen.shows_class(seen.row[row], target) & answers_of_verifier.has_attributes(seen.row[row])]
     row = row[cells.ids.alphabetical(cells.image[row])]
-    values = {name: said.values(name, seen.row[row]) for name in said.attributes(seen.row[row])}
-    values = {name: shown for name, shown in values.items() if (shown != NOTHING).any()}
+    values = {
+        name: answers_of_verifier.values(name, seen.row[row]) for name in answers_of_verifier.attributes(seen.row[row])
+    }
+    values = {name: codes for name, codes in values.items() if (codes != NOTHING).any()}
     listed, answers = {}, np.full((len(row), len(values)), -1)
-    drawn = answers.copy()
-    for column, (name, shown) in enumerate(values.items()):
+    drawn_for = answers.copy()
+    for column, (name, codes) in enumerate(values.items()):
         group_values = groups[name].values if name in groups else ()
-        others = sorted(said.word(word) for word in np.flatnonzero(np.bincount(shown[shown != NOTHING])).tolist())
+        other_values = sorted(
+            answers_of_verifier.word(word) for word in np.flatnonzero(np.bincount(codes[codes != NOTHING])).tolist()
+        )
         # The group's values first, in the order of its cells.
-        listed[name] = list(dict.fromkeys([*group_values, *others]))
-        number = np.full(len(said.words) + 1, -1)
-        number[[said.number(value) for value in others]] = [listed[name].index(value) for value in others]
-        answers[:, column] = number[shown]
+        listed[name] = list(dict.fromkeys([*group_values, *other_values]))
+        number = np.full(len(answers_of_verifier.words) + 1, -1)
+        number[[answers_of_verifier.number(value) for value in other_values]] = [
+            listed[name].index(value) for value in other_values
+        ]
+        answers[:, column] = number[codes]
         if name in groups:
-            drawn[:, column] = _drawn_for(cells, groups[name], cells.image[row])
+            drawn_for[:, column] = _drawn_for(cells, groups[name], cells.image[row])
     calibrations = [seen.verified.calibration_of(name, of_name) for name, of_name in listed.items()]
-    return _Class(row, listed, shown_by(answers, drawn, calibrations))
+    return _Class(row, listed, shown_by(answers, drawn_for, calibrations))
 
 
 def _drawn_for(cells: CellImages, group: CellGroup, images: Ints) -> Ints:
@@ -251,12 +259,12 @@ def _drawn_for(cells: CellImages, group: CellGroup, images: Ints) -> Ints:
     which leaves open which one it shows."""
     order = np.argsort(images)
     rows = cells.rows(group.cells)
-    at = np.searchsorted(images, cells.image[rows], sorter=order)
-    known = np.flatnonzero(at < len(images))
-    known = known[images[order[at[known]]] == cells.image[rows][known]]
-    positions = order[at[known]]
+    ranks = np.searchsorted(images, cells.image[rows], sorter=order)
+    found_rows = np.flatnonzero(ranks < len(images))
+    found_rows = found_rows[images[order[ranks[found_rows]]] == cells.image[rows][found_rows]]
+    positions = order[ranks[found_rows]]
     values = np.full(len(images), -1)
-    values[positions] = cells.cell[rows][known] - group.cells.start
+    values[positions] = cells.cell[rows][found_rows] - group.cells.start
     values[np.bincount(positions, minlength=len(images)) > 1] = -1
     return values
 
@@ -276,11 +284,11 @@ class _Class:
         if self._latest is None or self._latest[0] is not answers:
             answered = answers.answered[self._row]
             right = answers.right[self._row][answered]
-            known = self._shown if answered.all() else _rows(self._shown, answered)
-            self._latest = answers, known, right, effects(known, right)
-        _, known, right, known_effects = self._latest
-        spread = self.composition(attribute) if known is self._shown else self._composed(known, attribute)
-        return standardised(known, known_effects, right, spread)
+            shown = self._shown if answered.all() else _rows(self._shown, answered)
+            self._latest = answers, shown, right, effects(shown, right)
+        _, shown, right, known_effects = self._latest
+        spread = self.composition(attribute) if shown is self._shown else self._composed(shown, attribute)
+        return standardised(shown, known_effects, right, spread)
 
     def composition(self, attribute: str) -> Composition:
         if attribute not in self._compositions:
@@ -298,8 +306,8 @@ class _Class:
                     same_values.setdefault(value, (name, self.attributes[name][int(shares[j].argmax())]))
         return same_values
 
-    def _composed(self, known: ShownValues, attribute: str) -> Composition:
-        return composition(known, list(self.attributes).index(attribute), self._alike(attribute))
+    def _composed(self, shown: ShownValues, attribute: str) -> Composition:
+        return composition(shown, list(self.attributes).index(attribute), self._alike(attribute))
 
     def _alike(self, attribute: str) -> list[int]:
         column = list(self.attributes).index(attribute)
@@ -323,9 +331,9 @@ def _rows(images: ShownValues, rows: NDArray[np.bool_]) -> ShownValues:
 
 def _cramers_v(shares: Floats) -> float:
     """Returns Cramér's V of a table of shares, over its non-empty rows and columns; 0 with fewer than two of either."""
-    kept = shares[shares.sum(axis=1) > 0][:, shares.sum(axis=0) > 0]
-    size = min(kept.shape) - 1
+    non_empty = shares[shares.sum(axis=1) > 0][:, shares.sum(axis=0) > 0]
+    size = min(non_empty.shape) - 1
     if size < 1:
         return 0.0
-    expected = np.outer(kept.sum(axis=1), kept.sum(axis=0))
-    return float(np.sqrt(((kept - expected) ** 2 / expected).sum() / size))
+    expected = np.outer(non_empty.sum(axis=1), non_empty.sum(axis=0))
+    return float(np.sqrt(((non_empty - expected) ** 2 / expected).sum() / size))

@@ -125,7 +125,7 @@ def estimated(
         if estimate.clusters is not None:
             images = estimate.clusters.images.sum(axis=1)
             added = _inverse(estimate.clusters.effective(thresholds.confidence)) - _inverse(images)
-            effective = _inverse(_inverse(effective) + added)  # beside what captions took
+            effective = _inverse(_inverse(effective) + added)  # in addition to the noise of captions
         low, high = wilson(estimate.accuracy * effective, effective, z)
         estimate.columns |= {"accuracy": estimate.accuracy, "accuracy_low": low, "accuracy_high": high}
     return estimates
@@ -139,8 +139,8 @@ def _correct(
     thresholds: Thresholds,
 ) -> None:
     """Replaces counts by drawn value with counts by shown value, and marks the cells that cannot be trusted."""
-    seen, verified = observed.seen, observed.seen.verified
-    corrections, rows = corrections_of(seen, sample.cells.groups, answers, thresholds, sample.rough), []
+    observations, verified = observed.seen, observed.seen.verified
+    corrections, rows = corrections_of(observations, sample.cells.groups, answers, thresholds, sample.rough), []
     for estimate, group in zip(estimates, sample.cells.groups, strict=True):
         correction = corrections.get(group.name)
         if correction is not None:
@@ -152,19 +152,21 @@ def _correct(
             estimate.adjust = partial(observed.confounding.adjust, group, answers, thresholds)
         else:
             cells = range(group.cells.start, group.cells.stop)
-            estimate.columns["class_shown"] = [seen.share_of_class(cell) for cell in cells]
+            estimate.columns["class_shown"] = [observations.share_of_class(cell) for cell in cells]
         for i, value in enumerate(group.values):
             columns_of_value: dict[str, object] = {name: values[i] for name, values in estimate.columns.items()}
             rows.append(columns_of_value | {**group.name._asdict(), "bias_class": value})
     reasons = doubts_of_rows(verified, rows, corrections, thresholds)
     start = 0
     for estimate, group in zip(estimates, sample.cells.groups, strict=True):
-        here = reasons[start : start + len(group.values)]
+        reasons_of_group = reasons[start : start + len(group.values)]
         start += len(group.values)
         if observed.false_accepts is not None and group.name in corrections:
-            more = _test(estimate, group, observed.false_accepts)
-            here = [of_row + of_test for of_row, of_test in zip(here, more, strict=True)]
-        estimate.doubts = ["; ".join(of_row) or None for of_row in here]
+            reasons_of_test = _test(estimate, group, observed.false_accepts)
+            reasons_of_group = [
+                of_row + of_test for of_row, of_test in zip(reasons_of_group, reasons_of_test, strict=True)
+            ]
+        estimate.doubts = ["; ".join(of_row) or None for of_row in reasons_of_group]
 
 
 def _test(estimate: Estimate, group: CellGroup, false_accepts: FalseAccepts) -> list[list[str]]:
@@ -199,17 +201,19 @@ def _spread_over_captions(estimates: Sequence[Estimate], counts: Counts, confide
     worth = stats.effective_images(right, total, confidence)
     images, start = total.sum(axis=1), 0
     for estimate in estimates:
-        here = slice(start, start + len(estimate.values))
-        start = here.stop
-        added = _noise(counts.accuracy[here], images[here]) * (_inverse(worth.effective[here]) - _inverse(images[here]))
+        of_estimate = slice(start, start + len(estimate.values))
+        start = of_estimate.stop
+        added = _noise(counts.accuracy[of_estimate], images[of_estimate]) * (
+            _inverse(worth.effective[of_estimate]) - _inverse(images[of_estimate])
+        )
         if estimate.covariance is not None:
-            # A corrected accuracy changes by more than the counted one, of which other images are a part.
+            # A corrected accuracy varies more than the counted one, which other images are a part of.
             added = added * _inverse(_share_shown(estimate)) ** 2
             estimate.covariance = estimate.covariance + np.diag(added)
-        more = added * _inverse(_noise(estimate.accuracy, estimate.effective))
-        estimate.effective = _inverse(_inverse(estimate.effective) + more)
-        estimate.columns["captions"] = [len(of_cell) for of_cell in counts.by_caption[here]]
-        estimate.columns["caption_spread"] = worth.spread[here]
+        added_variance = added * _inverse(_noise(estimate.accuracy, estimate.effective))
+        estimate.effective = _inverse(_inverse(estimate.effective) + added_variance)
+        estimate.columns["captions"] = [len(of_cell) for of_cell in counts.by_caption[of_estimate]]
+        estimate.columns["caption_spread"] = worth.spread[of_estimate]
 
 
 def _spread_over_clusters(

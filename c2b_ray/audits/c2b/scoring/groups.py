@@ -21,7 +21,7 @@ from c2b_ray.tables import SCORES
 
 JACCARD = 0.5
 ASSOCIATION = 0.7  # Cramer's V of two values among the images that both attributes know
-SHARED = 0.5  # of either attribute's images that the other must know for that
+SHARED = 0.5  # the least share of either attribute's images with a value of the other
 OPPOSITE = {"for": "against", "against": "for"}
 
 
@@ -60,7 +60,7 @@ def grouped(scores: pa.Table, cells: CellImages, tau: float) -> pa.Table:
 
 def strongest_first(row: ScoreRow) -> tuple[float, float, str, str, str, str]:
     names = (row["classifier"], row["target_class"], row["attribute"], row["bias_class"])
-    return (-round(abs(row["phi"]), 9), row["phi"], *names)  # of two equal ones the one against
+    return (-round(abs(row["phi"]), 9), row["phi"], *names)  # of two equal ones, `against` first
 
 
 def _attribute_of(row: ScoreRow) -> tuple[str, str, str]:
@@ -79,32 +79,35 @@ def _reason(
 def _mirror(row: ScoreRow, lead: ScoreRow, values: Sequence[ScoreRow], tau: float) -> str | None:
     if row["verdict"] != OPPOSITE[lead["verdict"]]:
         return None
-    held = [cell for cell in values if cell["n"]]
-    if len(held) == 2:
+    with_images = [cell for cell in values if cell["n"]]
+    if len(with_images) == 2:
         return f"complement of {_name(lead)}"
-    left = _left_over(held, tau)
-    if not any(cell is row for cell in left) or any(cell is lead for cell in left):
+    left_over = _left_over(with_images, tau)
+    if not any(cell is row for cell in left_over) or any(cell is lead for cell in left_over):
         return None
-    return f"mirrors {_name(lead)}: without what stands by itself φ is {_phi(row, left):+.2f}"
+    return f"mirrors {_name(lead)}: without what stands by itself φ is {_phi(row, left_over):+.2f}"
 
 
 def _left_over(values: Sequence[ScoreRow], tau: float) -> list[ScoreRow]:
     """Returns the values of an attribute that differ from one another by at most tau, once the others are removed."""
-    left = list(values)
-    while len(left) > 1:
-        farthest = min(left, key=lambda cell: (-round(abs(_phi(cell, left)), 9), _phi(cell, left), cell["bias_class"]))
-        if abs(_phi(farthest, left)) <= tau:
-            return left
-        # Of two that differ, neither is what the other leaves over.
-        left = [cell for cell in left if cell is not farthest] if len(left) > 2 else []
-    return left
+    remaining = list(values)
+    while len(remaining) > 1:
+        farthest = min(
+            remaining,
+            key=lambda cell: (-round(abs(_phi(cell, remaining)), 9), _phi(cell, remaining), cell["bias_class"]),
+        )
+        if abs(_phi(farthest, remaining)) <= tau:
+            return remaining
+        # Where only two values are left and differ, none is left over.
+        remaining = [cell for cell in remaining if cell is not farthest] if len(remaining) > 2 else []
+    return remaining
 
 
-def _phi(row: ScoreRow, among: Sequence[ScoreRow]) -> float:
-    if len(among) < 2:
+def _phi(row: ScoreRow, cells: Sequence[ScoreRow]) -> float:
+    if len(cells) < 2:
         return 0.0
-    others = [cell["accuracy"] for cell in among if cell is not row]
-    return float(row["accuracy"] - np.mean(others))
+    other_accuracies = [cell["accuracy"] for cell in cells if cell is not row]
+    return float(row["accuracy"] - np.mean(other_accuracies))
 
 
 def _same(row: ScoreRow, lead: ScoreRow) -> str | None:
@@ -115,18 +118,21 @@ def _same(row: ScoreRow, lead: ScoreRow) -> str | None:
 
 
 def _overlap(row: ScoreRow, lead: ScoreRow, overlaps: ImageOverlaps) -> str | None:
-    a, b = (CellName(each["target_class"], each["attribute"], each["bias_class"]) for each in (row, lead))
-    alike = row["verdict"] == lead["verdict"]
+    a, b = (
+        CellName(score_row["target_class"], score_row["attribute"], score_row["bias_class"])
+        for score_row in (row, lead)
+    )
+    same_verdict = row["verdict"] == lead["verdict"]
     share = overlaps.jaccard(a, b)
     if share is None:
         return None
-    if alike and share >= JACCARD:
+    if same_verdict and share >= JACCARD:
         return f"mostly the same images as {_name(lead)} (Jaccard {share:.2f})"
     if (v := overlaps.association(a, b)) is None:
         return None
-    if alike and v >= ASSOCIATION:
+    if same_verdict and v >= ASSOCIATION:
         return f"goes with {_name(lead)} (Cramér’s V {v:.2f})"
-    return f"complement of {_name(lead)} (Cramér’s V {-v:.2f})" if not alike and v <= -ASSOCIATION else None
+    return f"complement of {_name(lead)} (Cramér’s V {-v:.2f})" if not same_verdict and v <= -ASSOCIATION else None
 
 
 class ImageOverlaps:
@@ -139,11 +145,11 @@ class ImageOverlaps:
 
     def jaccard(self, a: CellName, b: CellName) -> float | None:
         """Returns the Jaccard index of two cells' images; None where either has none."""
-        of_a, of_b = self._images(a), self._images(b)
-        if not len(of_a) or not len(of_b):
+        images_of_a, images_of_b = self._images(a), self._images(b)
+        if not len(images_of_a) or not len(images_of_b):
             return None
-        both = len(_common(of_a, of_b))
-        return both / (len(of_a) + len(of_b) - both)
+        shared_images = len(_common(images_of_a, images_of_b))
+        return shared_images / (len(images_of_a) + len(images_of_b) - shared_images)
 
     def association(self, a: CellName, b: CellName) -> float | None:
         """Returns the signed Cramér's V of two yes-no values, among the images that both attributes know.
@@ -151,11 +157,11 @@ class ImageOverlaps:
         None where those are too few of either attribute's images, or where all or none of them have a value.
         """
         groups = GroupName(*a[:2]), GroupName(*b[:2])
-        both = self._known_to_both(*groups)
-        n = len(both)
+        known_images = self._known_to_both(*groups)
+        n = len(known_images)
         if n < SHARED * max(len(self._known_to(group)) for group in groups):
             return None
-        in_a, in_b = (_common(self._images(cell), both) for cell in (a, b))
+        in_a, in_b = (_common(self._images(cell), known_images) for cell in (a, b))
         spread = len(in_a) * (n - len(in_a)) * len(in_b) * (n - len(in_b))
         return (n * len(_common(in_a, in_b)) - len(in_a) * len(in_b)) / spread**0.5 if spread else None
 
@@ -168,16 +174,16 @@ class ImageOverlaps:
             self._known[group], _ = counted(self._cells.image[self._cells.rows(self._cells.group_named[group].cells)])
         return self._known[group]
 
-    def _known_to_both(self, one: GroupName, other: GroupName) -> Ints:
-        if (one, other) not in self._common:
-            self._common[one, other] = _common(self._known_to(one), self._known_to(other))
-        return self._common[one, other]
+    def _known_to_both(self, first: GroupName, second: GroupName) -> Ints:
+        if (first, second) not in self._common:
+            self._common[first, second] = _common(self._known_to(first), self._known_to(second))
+        return self._common[first, second]
 
 
-def _common(one: Ints, other: Ints) -> Ints:
+def _common(first: Ints, second: Ints) -> Ints:
     """Returns the numbers that two ascending lists of distinct numbers share."""
-    both = np.sort(np.concatenate([one, other]))
-    common: Ints = both[1:][both[1:] == both[:-1]]
+    merged = np.sort(np.concatenate([first, second]))
+    common: Ints = merged[1:][merged[1:] == merged[:-1]]
     return common
 
 
@@ -231,23 +237,23 @@ def _phi_without(row: ScoreRow, lead: ScoreRow, answers: CellAnswers, tau: float
     None where no image is left, or nothing to compare with."""
     cells = answers.cells
     group = cells.group_named[GroupName(row["target_class"], row["attribute"])]
-    theirs = cells.of_cell(cells.number[CellName(lead["target_class"], lead["attribute"], lead["bias_class"])])
-    here = cells.rows(group.cells)
-    kept = answers.answered[here] & ~np.isin(cells.image[here], theirs)
-    places = (cells.cell[here] - group.cells.start)[kept]
+    images_of_lead = cells.of_cell(cells.number[CellName(lead["target_class"], lead["attribute"], lead["bias_class"])])
+    group_rows = cells.rows(group.cells)
+    is_counted = answers.answered[group_rows] & ~np.isin(cells.image[group_rows], images_of_lead)
+    value_positions = (cells.cell[group_rows] - group.cells.start)[is_counted]
     size = len(group.values)
-    right = np.bincount(places[answers.right[here][kept]], minlength=size)
-    total, place = np.bincount(places, minlength=size), group.values.index(row["bias_class"])
+    right = np.bincount(value_positions[answers.right[group_rows][is_counted]], minlength=size)
+    total, place = np.bincount(value_positions, minlength=size), group.values.index(row["bias_class"])
     phi = float(bias_scores(right, total)[place])
     return None if np.isnan(phi) else (phi, float(bias_score_p_values(right, total, tau)[place]))
 
 
 def _join(row: ScoreRow, lead: ScoreRow, rows: Sequence[ScoreRow], phi: float | None) -> None:
     """Puts a finding, and those that are in its group, into the lead's."""
-    left = "no image is left" if phi is None else f"φ is {phi:+.2f}"
-    row["group_reason"] = f"without the images of {lead['attribute']}: {lead['bias_class']} {left}"
+    effect = "no image is left" if phi is None else f"φ is {phi:+.2f}"
+    row["group_reason"] = f"without the images of {lead['attribute']}: {lead['bias_class']} {effect}"
     former = row["group"]
     for other in rows:
-        same = all(other[name] == row[name] for name in ("classifier", "target_class"))
-        if same and other["group"] == former:
+        is_same_group = all(other[name] == row[name] for name in ("classifier", "target_class"))
+        if is_same_group and other["group"] == former:
             other["group"] = lead["group"]

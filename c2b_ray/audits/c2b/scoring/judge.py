@@ -161,8 +161,8 @@ class Estimate:
     @property
     def tested(self) -> Estimate:
         """The estimate without the images that show something else, as predicted; itself where nothing is predicted."""
-        known = self.without_false_accepts
-        return self if known is None else replace(self, accuracy=known)
+        corrected = self.without_false_accepts
+        return self if corrected is None else replace(self, accuracy=corrected)
 
     def reach(self, confidence: float, times: float = 1.0) -> tuple[Floats, Floats]:
         """Returns how far each accuracy without false accepts may lie below and above the predicted one, as far as the
@@ -170,14 +170,14 @@ class Estimate:
         if self.without_false_accepts is None or self.bounds is None:
             return np.zeros(len(self.values)), np.zeros(len(self.values))
         least, most = self.bounds(confidence, times)
-        known = self.without_false_accepts
-        # A bound that the prediction passes, or that is not known, does not move it.
-        return np.fmax(known - least, 0.0), np.fmax(most - known, 0.0)
+        predicted = self.without_false_accepts
+        # An unknown bound, or one that the prediction is beyond, counts as 0.
+        return np.fmax(predicted - least, 0.0), np.fmax(most - predicted, 0.0)
 
     @property
     def held(self) -> NDArray[np.bool_]:
-        held: NDArray[np.bool_] = (self.effective > 0) & ~np.isnan(self.accuracy)
-        return held
+        has_images: NDArray[np.bool_] = (self.effective > 0) & ~np.isnan(self.accuracy)
+        return has_images
 
     @property
     def independent(self) -> Floats:
@@ -212,8 +212,8 @@ def judged(estimates: Sequence[Estimate], thresholds: Thresholds, rough: bool = 
     may_be_verdicts = contrasts.first.may_be_verdicts(thresholds) if rough else np.ones(len(low), dtype=bool)
     adjusted = _adjusted(estimates, contrasts.phi, low, high, may_be_verdicts)
     doubts = _doubt_reasons(estimates, contrasts.phi, thresholds.tau)
-    for here, of_group in adjusted:
-        doubts[here] = [doubt or other for doubt, other in zip(doubts[here], of_group.doubt, strict=True)]
+    for of_estimate, of_group in adjusted:
+        doubts[of_estimate] = [doubt or other for doubt, other in zip(doubts[of_estimate], of_group.doubt, strict=True)]
     doubts = [doubt or other for doubt, other in zip(doubts, contrasts.doubts(thresholds), strict=True)]
     of_mix = [doubt for e in estimates for doubt in (e.permuted.doubts if e.permuted else (None,) * len(e.values))]
     doubts = [doubt or other for doubt, other in zip(doubts, of_mix, strict=True)]
@@ -255,8 +255,8 @@ def _explain(
     shared = np.concatenate([*(estimate.shared for estimate in estimates), np.zeros(0)]).tolist()
     for row, of_row in zip(rows, basis, strict=True):
         row |= {"basis": of_row, "phi_standardised": None, "same_as": None}
-    for here, of_group in adjusted:
-        for row, phi, same in zip(rows[here], of_group.phi.tolist(), of_group.same, strict=True):
+    for of_estimate, of_group in adjusted:
+        for row, phi, same in zip(rows[of_estimate], of_group.phi.tolist(), of_group.same, strict=True):
             row["phi_standardised"] = None if math.isnan(phi) else phi
             row["same_as"] = None if same is None else ": ".join(same)
     for row, share in zip(rows, shared, strict=True):
@@ -273,13 +273,16 @@ def _tests(
 ) -> dict[str, Floats]:
     """Returns p- and q-values of findings and of `none`; NaN for rows that are not tested."""
     p, none_p = contrasts.p_values(thresholds.tau), contrasts.none_p_values(*thresholds)
-    for here, of_group in adjusted:
-        p[here], none_p[here] = np.fmax(p[here], of_group.p_value), np.fmax(none_p[here], of_group.none_p_value)
+    for of_estimate, of_group in adjusted:
+        p[of_estimate], none_p[of_estimate] = (
+            np.fmax(p[of_estimate], of_group.p_value),
+            np.fmax(none_p[of_estimate], of_group.none_p_value),
+        )
     permuted = [e.permuted.p_value if e.permuted else np.full(len(e.values), np.nan) for e in estimates]
     p = np.where(np.isnan(p), p, np.fmax(p, np.concatenate([*permuted, np.zeros(0)])))
-    sure = np.array([doubt is None for doubt in doubts], dtype=bool)
-    p, none_p = np.where(sure, p, np.nan), np.where(sure, none_p, np.nan)
-    # A shared image hides a difference but creates none: only `none` needs images that differ.
+    is_certain = np.array([doubt is None for doubt in doubts], dtype=bool)
+    p, none_p = np.where(is_certain, p, np.nan), np.where(is_certain, none_p, np.nan)
+    # Shared images can hide a difference but not create one: only `none` needs different images.
     differ = [e.basis in EVIDENCE_OF_VALUES and share <= MOST_SHARED for e in estimates for share in e.shared]
     none_q = stats.benjamini_hochberg(np.where(np.array(differ, dtype=bool), none_p, np.nan))
     q = stats.benjamini_hochberg(p)
@@ -297,8 +300,8 @@ def _limits(
 
     def at(confidence: float) -> tuple[Floats, Floats]:
         low, high = contrasts.limits(confidence)
-        for here, of_group in adjusted:
-            low[here], high[here] = of_group.limits(low[here], high[here], confidence)
+        for of_estimate, of_group in adjusted:
+            low[of_estimate], high[of_estimate] = of_group.limits(low[of_estimate], high[of_estimate], confidence)
         return low, high
 
     low, high = at(1 - alpha)
@@ -313,15 +316,15 @@ def _adjusted(
 ) -> list[tuple[slice, StandardisedScores]]:
     """Returns the rows of each estimate whose other attributes are known, with its scores adjusted for them; of those
     estimates only that have one of the `rows`."""
-    known, start = [], 0
+    adjusted, start = [], 0
     for estimate in estimates:
-        here = slice(start, start + len(estimate.values))
-        start = here.stop
-        if estimate.adjust is not None and rows[here].any():
-            estimate.adjusted = estimate.adjust(phi[here], low[here], high[here])
+        of_estimate = slice(start, start + len(estimate.values))
+        start = of_estimate.stop
+        if estimate.adjust is not None and rows[of_estimate].any():
+            estimate.adjusted = estimate.adjust(phi[of_estimate], low[of_estimate], high[of_estimate])
         if estimate.adjusted is not None:
-            known.append((here, estimate.adjusted))
-    return known
+            adjusted.append((of_estimate, estimate.adjusted))
+    return adjusted
 
 
 @dataclass(frozen=True)
@@ -348,10 +351,10 @@ class Contrasts:
         start = 0
         for estimate in estimates:
             n = len(estimate.values)
-            here = slice(start, start + n), slice(0, n)
-            weights[here] = _weights(estimate)
-            counts = stats.contrast_counts(estimate.accuracy, estimate.effective, weights[here], estimate.covariance)
-            correct[here], total[here], _ = counts
+            block = slice(start, start + n), slice(0, n)
+            weights[block] = _weights(estimate)
+            counts = stats.contrast_counts(estimate.accuracy, estimate.effective, weights[block], estimate.covariance)
+            correct[block], total[block], _ = counts
             start += n
         weights[np.isnan(weights).any(axis=1)] = np.nan
         return cls(correct, total, weights, _design(estimates))
@@ -378,10 +381,10 @@ class Contrasts:
         return np.fmin(self.p_values(tau), self.none_p_values(tau)) <= 2 * alpha
 
     def _of(self, function: Callable[..., Any], argument: float) -> Any:
-        asked = function.__name__, argument
-        if asked not in self._known:
-            self._known[asked] = function(self.correct, self.total, self.weights, argument, self.design)
-        return self._known[asked]
+        key = function.__name__, argument
+        if key not in self._known:
+            self._known[key] = function(self.correct, self.total, self.weights, argument, self.design)
+        return self._known[key]
 
 
 @dataclass(frozen=True)
@@ -411,8 +414,8 @@ class PhiReadings:
         low, high = self.first.limits(confidence)
         if self.second is None:
             return low, high
-        others = self._second_limits(self.second, confidence)
-        return np.fmin(low, others[0]), np.fmax(high, others[1])
+        second_limits = self._second_limits(self.second, confidence)
+        return np.fmin(low, second_limits[0]), np.fmax(high, second_limits[1])
 
     def _second_limits(self, second: Contrasts, confidence: float) -> tuple[Floats, Floats]:
         return farther(second.phi, second.limits(confidence), self._reach(confidence))
@@ -439,8 +442,8 @@ class PhiReadings:
         if self.second is None:
             return [None] * len(self.phi)
         tau, alpha = thresholds
-        found = (np.abs(self.phi) > tau) & (self.first.p_values(tau) <= alpha)
-        explained = found & (self._second_p_values(self.second, tau) > alpha)
+        is_finding = (np.abs(self.phi) > tau) & (self.first.p_values(tau) <= alpha)
+        explained = is_finding & (self._second_p_values(self.second, tau) > alpha)
         low, high = self._second_limits(self.second, one_sided(alpha))
         excluded = np.where(self.phi > 0, low > tau, high < -tau)
         doubts: list[str | None] = [
@@ -450,11 +453,13 @@ class PhiReadings:
             )
         ]
         places = [(estimate, i) for estimate in self.estimates for i in range(len(estimate.values))]
-        for row in np.flatnonzero(found & ~explained & ~excluded).tolist():
+        for row in np.flatnonzero(is_finding & ~explained & ~excluded).tolist():
             estimate, i = places[row]
             low, high = (side[row : row + 1] for side in self.second.limits(one_sided(alpha)))
-            more = _more_negatives(estimate, i, float(self.second.phi[row]), (low, high), thresholds)
-            doubts[row] = not_excluded(float(self.phi[row]), _most_false(estimate), estimate.target_class, more)
+            more_negatives = _more_negatives(estimate, i, float(self.second.phi[row]), (low, high), thresholds)
+            doubts[row] = not_excluded(
+                float(self.phi[row]), _most_false(estimate), estimate.target_class, more_negatives
+            )
         return doubts
 
     def _second_p_values(self, second: Contrasts, tau: float) -> Floats:
@@ -490,12 +495,12 @@ def _more_negatives(
     """Returns how many more similar images of the calibration, of which the verifier accepts as large a share, would
     establish the φ of value `i` without false accepts, whose limits are `sampling`; None where it is not known."""
     tau, alpha = thresholds
-    known = 0 if estimate.negatives is None else int(estimate.negatives.max(initial=0))
-    for times in MORE_NEGATIVES if known else []:
+    negatives = 0 if estimate.negatives is None else int(estimate.negatives.max(initial=0))
+    for times in MORE_NEGATIVES if negatives else []:
         below, above = _reach(estimate, one_sided(alpha), times)
         (low,), (high,) = farther(np.array([phi]), sampling, (below[i : i + 1], above[i : i + 1]))
         if low > tau or high < -tau:
-            return math.ceil((times - 1) * known)
+            return math.ceil((times - 1) * negatives)
     return None
 
 
@@ -506,7 +511,7 @@ def _reach(estimate: Estimate, confidence: float, times: float = 1.0) -> tuple[F
 
 def _design(estimates: Sequence[Estimate]) -> Design | None:
     """Returns the design of every row; None where images are independent."""
-    parts = [_in_clusters(one, one.clusters) for one in estimates if one.clusters is not None]
+    parts = [_in_clusters(estimate, estimate.clusters) for estimate in estimates if estimate.clusters is not None]
     if not parts:
         return None
     return Design(np.concatenate([part.factor for part in parts]), np.concatenate([part.degrees for part in parts]))
@@ -516,27 +521,27 @@ def _in_clusters(estimate: Estimate, clusters: ClusterSums) -> Design:
     """Returns the design of every φ, beside what the effective numbers of images hold already, such as captions."""
     weights, variance = _weights(estimate), clusters.variance()
     _, total, _ = stats.contrast_counts(estimate.accuracy, estimate.effective, weights, estimate.covariance)
-    independent, whole = (
+    independent, clustered = (
         (weights**2 * np.divide(variance, n, out=np.zeros(weights.shape), where=n > 0)).sum(axis=1)
         for n in (np.broadcast_to(clusters.images.sum(axis=1), total.shape), total)
     )
-    return with_other_variance(clusters.design(weights), independent, whole)
+    return with_other_variance(clusters.design(weights), independent, clustered)
 
 
 def _weights(estimate: Estimate) -> Floats:
     """Returns (values, values): the weight of each accuracy in each φ; NaN in the row of a value with nothing to
     compare."""
-    itself, held, trusted = np.eye(len(estimate.values), dtype=bool), estimate.held, _trusted(estimate)
-    others: NDArray[np.bool_] = ~itself & trusted[None, :]
-    others = np.where(np.any(others, axis=1)[:, None], others, ~itself & held[None, :])
-    weights = np.where(itself, 1.0, -1.0 * others / np.maximum(others.sum(axis=1, keepdims=True), 1))
-    weights[~held | ~np.any(others, axis=1)] = np.nan
+    itself, has_images, trusted = np.eye(len(estimate.values), dtype=bool), estimate.held, _trusted(estimate)
+    compared: NDArray[np.bool_] = ~itself & trusted[None, :]
+    compared = np.where(np.any(compared, axis=1)[:, None], compared, ~itself & has_images[None, :])
+    weights = np.where(itself, 1.0, -1.0 * compared / np.maximum(compared.sum(axis=1, keepdims=True), 1))
+    weights[~has_images | ~np.any(compared, axis=1)] = np.nan
     return weights
 
 
 def _trusted(estimate: Estimate) -> NDArray[np.bool_]:
-    sure: NDArray[np.bool_] = np.array([doubt is None for doubt in estimate.doubts], dtype=bool)
-    return estimate.held & sure
+    is_certain: NDArray[np.bool_] = np.array([doubt is None for doubt in estimate.doubts], dtype=bool)
+    return estimate.held & is_certain
 
 
 def _doubt_reasons(estimates: Sequence[Estimate], phi: Floats, tau: float) -> list[str | None]:
@@ -549,17 +554,21 @@ def _doubt_reasons(estimates: Sequence[Estimate], phi: Floats, tau: float) -> li
 
 
 def _spread(estimate: Estimate, phi: Floats, tau: float) -> list[str | None]:
-    doubts, held, trusted = list(estimate.doubts), estimate.held, _trusted(estimate)
-    named = zip(estimate.values, held, doubts, strict=True)
-    suspects = [repr(name) for name, has_images, doubt in named if has_images and doubt is not None]
+    doubts, with_images, trusted = list(estimate.doubts), estimate.held, _trusted(estimate)
+    value_doubts = zip(estimate.values, with_images, doubts, strict=True)
+    suspects = [repr(name) for name, has_images, doubt in value_doubts if has_images and doubt is not None]
     if not suspects:
         return doubts
     # Where more trusted values are left than are in doubt, the values in doubt cannot overturn the comparison.
-    few = trusted.sum() - 1 <= len(suspects)
+    is_minority = trusted.sum() - 1 <= len(suspects)
     for i in np.flatnonzero(trusted):
-        whole = estimate.accuracy[i] - np.mean([estimate.accuracy[k] for k in np.flatnonzero(held) if k != i])
+        phi_of_all = estimate.accuracy[i] - np.mean(
+            [estimate.accuracy[k] for k in np.flatnonzero(with_images) if k != i]
+        )
         if trusted.sum() < 2:
             doubts[i] = f"all that it can be compared with is in doubt ({', '.join(suspects)})"
-        elif few and abs(phi[i]) > tau and not (abs(whole) > tau and np.sign(whole) == np.sign(phi[i])):
-            doubts[i] = f"with the images of {', '.join(suspects)}, which are in doubt, φ is {whole:+.2f}"
+        elif (
+            is_minority and abs(phi[i]) > tau and not (abs(phi_of_all) > tau and np.sign(phi_of_all) == np.sign(phi[i]))
+        ):
+            doubts[i] = f"with the images of {', '.join(suspects)}, which are in doubt, φ is {phi_of_all:+.2f}"
     return doubts

@@ -121,29 +121,29 @@ def measured(
     for estimate in estimates:
         group = answers.cells.group_named[GroupName(estimate.target_class, estimate.attribute)]
         if measure.label_sets is not None and metric.seen == "all":
-            outcomes, place, classes = measure.label_sets.of_group(answers.answers, group)
+            outcomes, value_positions, classes = measure.label_sets.of_group(answers.answers, group)
         else:
-            outcomes, place, classes = images.of_group(group, metric)
+            outcomes, value_positions, classes = images.of_group(group, metric)
         number, own_seed = len(group.values), seed_of("metric", estimate.classifier, *group.name, measure.seed)
-        known = metric.estimate(outcomes, place, number)
-        estimate.accuracy, estimate.effective = known.value, known.effective
-        phi = _phi(known.value)
+        of_metric = metric.estimate(outcomes, value_positions, number)
+        estimate.accuracy, estimate.effective = of_metric.value, of_metric.effective
+        phi = _phi(of_metric.value)
         if metric.has_limits:
-            low, high = wilson(known.value * known.effective, known.effective, z)
+            low, high = wilson(of_metric.value * of_metric.effective, of_metric.effective, z)
         else:
-            draws = resampled(metric, outcomes, place, number, own_seed)
+            draws = resampled(metric, outcomes, value_positions, number, own_seed)
             low, high = percentiles(draws, thresholds.confidence)
             estimate.resampled = draws - np.stack([mean_of_others(row, np.isfinite(row)) for row in draws])
         estimate.columns |= {
-            "accuracy": known.value,
+            "accuracy": of_metric.value,
             "accuracy_low": low,
             "accuracy_high": high,
-            "accuracy_observed": known.value,
+            "accuracy_observed": of_metric.value,
             "phi_observed": phi,
             "paper_verdict": np.where(np.abs(phi) > thresholds.tau, np.sign(phi), 0).astype(np.int64),
         }
-        wanted = np.abs(phi) > thresholds.tau
-        test = permuted_scores(metric, outcomes, place, number, classes, wanted, own_seed, most)
+        beyond_tau = np.abs(phi) > thresholds.tau
+        test = permuted_scores(metric, outcomes, value_positions, number, classes, beyond_tau, own_seed, most)
         doubts = tuple(
             _NO_PROBABILITIES if lacks else _doubt(score, mix, estimate.attribute, thresholds.tau)
             for score, mix in zip(phi.tolist(), test.mean.tolist(), strict=True)
@@ -194,35 +194,35 @@ class _Images:
 
     def have_probabilities(self) -> bool:
         """Tells whether any answer is more or less than certain: an answer without a probability is given 1."""
-        by_class = (self.answers.answers.probability(self.rows, at) for at in self.position.values())
+        by_class = (self.answers.answers.probability(self.rows, position) for position in self.position.values())
         return any(bool(((p > CERTAIN) & (p < 1 - CERTAIN)).any()) for p in by_class)
 
     def of_group(self, group: CellGroup, metric: ClassMetric) -> tuple[Outcomes, Ints, Ints]:
         """Returns the outcomes of the images that a metric looks at in the cells of an attribute, one class against the
         rest, the position of each image's value, and the number of its class."""
-        cells, of = self.answers.cells, self.answers.answers
+        cells, predictions = self.answers.cells, self.answers.answers
         groups = self.by_attribute[group.attribute] if metric.seen == "all" else [group]
-        parts, places = [], []
+        parts, position_arrays = [], []
         for other in groups:
-            here = cells.rows(other.cells)
-            parts.append(np.arange(here.start, here.stop))
-            # Values are the same by their names: another class may have them in another order, or not all of them.
-            at = {value: i for i, value in enumerate(group.values)}
-            of_cell = np.array([at.get(value, -1) for value in other.values], np.int64)
-            places.append(of_cell[cells.cell[here] - other.cells.start])
-        rows, place = np.concatenate(parts), np.concatenate(places)
-        asked = of.number(group.target_class)
-        taken = of.taken(self.rows[rows], np.full(len(rows), asked))
-        kept = (taken != NO_ANSWER) & (place >= 0)
-        rows, place, taken = rows[kept], place[kept], taken[kept]
+            cell_rows = cells.rows(other.cells)
+            parts.append(np.arange(cell_rows.start, cell_rows.stop))
+            # Values are matched by name: another class may list them in another order, or lack some.
+            number_of_value = {value: i for i, value in enumerate(group.values)}
+            of_cell = np.array([number_of_value.get(value, -1) for value in other.values], np.int64)
+            position_arrays.append(of_cell[cells.cell[cell_rows] - other.cells.start])
+        rows, value_positions = np.concatenate(parts), np.concatenate(position_arrays)
+        target = predictions.number(group.target_class)
+        answers_taken = predictions.taken(self.rows[rows], np.full(len(rows), target))
+        is_counted = (answers_taken != NO_ANSWER) & (value_positions >= 0)
+        rows, value_positions, answers_taken = rows[is_counted], value_positions[is_counted], answers_taken[is_counted]
         truth = self.target[rows] == self.position[group.target_class]
-        probabilities = of.probability(self.rows[rows], self.position[group.target_class])
-        return Outcomes(truth, taken == asked, probabilities), place, self.target[rows]
+        probabilities = predictions.probability(self.rows[rows], self.position[group.target_class])
+        return Outcomes(truth, answers_taken == target, probabilities), value_positions, self.target[rows]
 
 
 def _phi(values: Floats) -> Floats:
-    held = np.isfinite(values)
-    phi: Floats = np.where(held, values, np.nan) - mean_of_others(values, held)
+    is_known = np.isfinite(values)
+    phi: Floats = np.where(is_known, values, np.nan) - mean_of_others(values, is_known)
     return phi
 
 
@@ -236,19 +236,26 @@ def judged_by_permutation(estimates: Sequence[Estimate], metric: ClassMetric, th
     for their selection.
     """
     tau, alpha = thresholds
-    phi = np.concatenate([*(_phi(one.accuracy) for one in estimates), np.zeros(0)])
-    of = [one.permuted for one in estimates if one.permuted is not None]
-    p = np.concatenate([*(one.p_value for one in of), np.zeros(0)])
-    doubts = [doubt for one in of for doubt in one.doubts]
+    phi = np.concatenate([*(_phi(class_estimate.accuracy) for class_estimate in estimates), np.zeros(0)])
+    tests = [class_estimate.permuted for class_estimate in estimates if class_estimate.permuted is not None]
+    p = np.concatenate([*(permutation_test.p_value for permutation_test in tests), np.zeros(0)])
+    doubts = [doubt for permutation_test in tests for doubt in permutation_test.doubts]
     p = np.where(np.isfinite(phi) & np.isnan(p), 1.0, p)  # within τ
     spread = np.concatenate(
-        [*(one.resampled.std(axis=0) for one in estimates if one.resampled is not None), np.zeros(0)]
+        [
+            *(
+                class_estimate.resampled.std(axis=0)
+                for class_estimate in estimates
+                if class_estimate.resampled is not None
+            ),
+            np.zeros(0),
+        ]
     )
-    beyond = [
+    is_beyond = [
         stats.p_value_of_limit(score, float(deviations(thresholds.confidence)) * error, thresholds.confidence, tau)
         for score, error in zip(phi.tolist(), spread.tolist(), strict=True)
     ]
-    p = np.where(np.isnan(p), p, np.fmax(p, beyond))
+    p = np.where(np.isnan(p), p, np.fmax(p, is_beyond))
     p[[i for i, doubt in enumerate(doubts) if doubt is not None]] = np.nan
     q, nothing = stats.benjamini_hochberg(p), np.full(len(p), np.nan)
     verdicts = stats.verdicts(phi, q, nothing, tau, alpha)
@@ -260,7 +267,7 @@ def judged_by_permutation(estimates: Sequence[Estimate], metric: ClassMetric, th
         low, high = (np.where(findings, wide, usual) for wide, usual in ends)
     error = (high - low) / (2 * deviations(thresholds.confidence))
     shrunken = stats.shrunken(phi, error)
-    smallest = min((one.smallest for one in of), default=1.0)
+    smallest = min((permutation_test.smallest for permutation_test in tests), default=1.0)
     basis = [estimate.basis for estimate in estimates for _ in estimate.values]
     numbers = {
         "phi": phi, "phi_low": low, "phi_high": high, "p_value": p, "q_value": q, "none_p_value": nothing,
@@ -269,15 +276,21 @@ def judged_by_permutation(estimates: Sequence[Estimate], metric: ClassMetric, th
     rows = []
     for i, verdict in enumerate(verdicts):
         because = _because(float(phi[i]), float(q[i]), doubts[i], metric, thresholds, smallest)
-        known = {name: float(values[i]) for name, values in numbers.items()}
-        more = {"verdict": verdict, "doubt": doubts[i], "basis": basis[i], "phi_standardised": None, "same_as": None}
-        more["undetermined_because"] = because if verdict == "undetermined" else None
-        rows.append(cast(ScoreRow, known | more))
+        numbers_of_row = {name: float(values[i]) for name, values in numbers.items()}
+        judgement = {
+            "verdict": verdict,
+            "doubt": doubts[i],
+            "basis": basis[i],
+            "phi_standardised": None,
+            "same_as": None,
+        }
+        judgement["undetermined_because"] = because if verdict == "undetermined" else None
+        rows.append(cast(ScoreRow, numbers_of_row | judgement))
     return rows
 
 
 def _limits(estimates: Sequence[Estimate], confidence: float) -> tuple[Floats, Floats]:
-    ends = [percentiles(one.resampled, confidence) for one in estimates if one.resampled is not None]
+    ends = [percentiles(estimate.resampled, confidence) for estimate in estimates if estimate.resampled is not None]
     low, high = (np.concatenate([*(end[side] for end in ends), np.zeros(0)]) for side in (0, 1))
     return low, high
 

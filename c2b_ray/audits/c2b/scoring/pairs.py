@@ -141,15 +141,15 @@ def counts_of_verified(cells: PairCells, seen: CellObservations, pictures: Ints 
     A cell is treated as one value of a combined attribute, on which the verifier errs as on the two, independently.
     `pictures`: for each image, the picture that it is a copy of.
     """
-    said = _cells_shown(seen, cells.pair, seen.row[cells.rows])
-    kept = _one_of_each_picture(cells, pictures)
-    showing = np.zeros(len(said), bool)
-    showing[kept] = said[kept] != NOTHING
+    cells_shown = _cells_shown(seen, cells.pair, seen.row[cells.rows])
+    kept_rows = _one_of_each_picture(cells, pictures)
+    showing = np.zeros(len(cells_shown), bool)
+    showing[kept_rows] = cells_shown[kept_rows] != NOTHING
     answered, right = cells.answers.answered[cells.rows], cells.answers.right[cells.rows]
-    total, correct = cells.count(showing & answered, said), cells.count(showing & right, said)
-    drawn = _by_cell_shown(cells, said)
-    left, images_left = _left_in_pools(cells, seen)
-    estimate = _corrected(cells.pair, drawn, left, seen.verified, (int(total.sum()), images_left))
+    total, correct = cells.count(showing & answered, cells_shown), cells.count(showing & right, cells_shown)
+    drawn = _by_cell_shown(cells, cells_shown)
+    left_in_pools, images_left = _left_in_pools(cells, seen)
+    estimate = _corrected(cells.pair, drawn, left_in_pools, seen.verified, (int(total.sum()), images_left))
     shown = _share_counted(drawn, cells.count(answered))
     if estimate is None:
         accuracy, effective = np.divide(correct, total, out=np.full(len(total), np.nan), where=total > 0), total
@@ -160,7 +160,7 @@ def counts_of_verified(cells: PairCells, seen: CellObservations, pictures: Ints 
     return PairCounts(
         total=total,
         correct=correct,
-        errors=cells.count(showing & ~answered, said),
+        errors=cells.count(showing & ~answered, cells_shown),
         accuracy=accuracy,
         effective=effective.astype(np.float64),
         covariance=None if estimate is None else np.nan_to_num(estimate.covariance),
@@ -177,8 +177,8 @@ def by_caption(counts: PairCounts, right: Ints, total: Ints, confidence: float) 
     are noise for verified images too.
     """
     worth = effective_images(right, total, confidence)
-    seen = total.sum(axis=1)
-    share = np.divide(worth.effective, seen, out=np.ones(len(seen)), where=seen > 0)
+    totals = total.sum(axis=1)
+    share = np.divide(worth.effective, totals, out=np.ones(len(totals)), where=totals > 0)
     scale = 1 / np.sqrt(share)
     return replace(
         counts,
@@ -196,17 +196,17 @@ def _one_of_each_picture(cells: PairCells, pictures: Ints | None) -> Ints:
     of_image = image if pictures is None else pictures[image]
     order = order[np.argsort(of_image[order], kind="stable")]
     first = np.r_[True, of_image[order][1:] != of_image[order][:-1]][: len(order)]
-    kept: Ints = order[first]
-    return kept
+    kept_rows: Ints = order[first]
+    return kept_rows
 
 
-def _by_cell_shown(cells: PairCells, said: Ints) -> Floats:
+def _by_cell_shown(cells: PairCells, cells_shown: Ints) -> Floats:
     """Counts answered images that are right, and that are wrong (2, cells, cells): by the cell that they were drawn
     for, and by the cell that the verifier sees in them."""
     size = len(cells.number)
-    taken = cells.answers.answered[cells.rows] & (said != NOTHING)
-    wrong = ~cells.answers.right[cells.rows][taken]
-    keys = (wrong * size + cells.cell[taken]) * size + said[taken]
+    is_counted = cells.answers.answered[cells.rows] & (cells_shown != NOTHING)
+    wrong = ~cells.answers.right[cells.rows][is_counted]
+    keys = (wrong * size + cells.cell[is_counted]) * size + cells_shown[is_counted]
     return np.bincount(keys, minlength=2 * size * size).reshape(2, size, size).astype(np.float64)
 
 
@@ -218,8 +218,8 @@ def _left_in_pools(cells: PairCells, seen: CellObservations) -> tuple[Floats, in
     drawn = cells.answers.cells.image[cells.rows]
     for position, values in enumerate(cells.pair.cells()):
         looked_at, rows = seen.pool(CellName(*cells.group.name, bias_class(*values)))
-        said = _cells_shown(seen, cells.pair, rows)
-        counts[position] = np.bincount(said[said != NOTHING], minlength=size)
+        cells_shown = _cells_shown(seen, cells.pair, rows)
+        counts[position] = np.bincount(cells_shown[cells_shown != NOTHING], minlength=size)
         images.append(looked_at[~np.isin(seen.drawn_number(looked_at), drawn)])
     return counts, distinct_count(np.concatenate(images))
 
@@ -228,8 +228,8 @@ def _cells_shown(seen: CellObservations, pair: Pair, rows: Ints) -> Ints:
     """Returns the cell, in the order of the pair, whose class and values the verifier sees in the images of these rows;
     NOTHING where it sees none."""
     x, y = (seen.values(part["attribute"], part["bias_classes"], rows) for part in (pair.a, pair.b))
-    said = (x != NOTHING) & (y != NOTHING) & seen.shows_class(rows, pair.target_class)
-    return np.where(said, x * pair.shape[1] + y, NOTHING)
+    is_shown = (x != NOTHING) & (y != NOTHING) & seen.shows_class(rows, pair.target_class)
+    return np.where(is_shown, x * pair.shape[1] + y, NOTHING)
 
 
 def _corrected(
@@ -240,8 +240,8 @@ def _corrected(
     if not drawn.any() or drawn.shape[1] > MOST_CELLS:
         return None
     copies = tuple(max(1.0, float(counts.sum()) / max(n, 1)) for counts, n in zip((drawn, left), images, strict=True))
-    known = _calibration(pair, verified)
-    return corrected(drawn[0], drawn[1], known, copies=(copies[0], copies[1]), unclassified=left)
+    calibration = _calibration(pair, verified)
+    return corrected(drawn[0], drawn[1], calibration, copies=(copies[0], copies[1]), unclassified=left)
 
 
 def _basis(pair: Pair, verified: VerifiedImages) -> str:
@@ -253,7 +253,7 @@ def _calibration(pair: Pair, verified: VerifiedImages) -> Floats:
     """Returns how the verifier answers on images known to show each pair of values: the shares are the products of the
     two attributes', the numbers of images the smaller of the two."""
     first, second = (verified.calibration_of(part["attribute"], part["bias_classes"]) for part in (pair.a, pair.b))
-    shares = [_rows(known) for known in (first, second)]
+    shares = [_rows(counts) for counts in (first, second)]
     images = np.minimum.outer(first.sum(axis=1), second.sum(axis=1)).ravel()
     table: Floats = np.kron(shares[0], shares[1]) * images[:, None]
     return table
@@ -261,8 +261,8 @@ def _calibration(pair: Pair, verified: VerifiedImages) -> Floats:
 
 def _rows(counts: Floats) -> Floats:
     """Returns each row's shares; 0 in a row without counts."""
-    whole = counts.sum(axis=1, keepdims=True)
-    shares: Floats = np.divide(counts, whole, out=np.zeros(counts.shape), where=whole > 0)
+    totals = counts.sum(axis=1, keepdims=True)
+    shares: Floats = np.divide(counts, totals, out=np.zeros(counts.shape), where=totals > 0)
     return shares
 
 
@@ -353,13 +353,13 @@ def score_pairs(
     pairs = of_run(proposals, captions)
     drawn = images_of_pairs(captions, images.draws)
     pictures = None if images.distinct is None else images.distinct.pictures(drawn.ids)
-    kept = drawn.without_copies(pictures)
-    repeats = np.append(drawn.sizes - kept.sizes, 0)
-    sources, seen = _sources(captions, images.draws), _seen(captions, images, kept)
+    distinct_images = drawn.without_copies(pictures)
+    repeats = np.append(drawn.sizes - distinct_images.sizes, 0)
+    sources, seen = _sources(captions, images.draws), _seen(captions, images, distinct_images)
     by_id = pc.sort_indices(captions["caption_id"]).to_numpy()
     estimates = []
     for classifier in classifiers:
-        answers = answers_of(predictions, classifier).to(kept)
+        answers = answers_of(predictions, classifier).to(distinct_images)
         samples = [*answers.by_caption(by_id), []]
         for pair in pairs:
             cells = PairCells.of(pair, answers)
@@ -404,9 +404,11 @@ def _crossed(pair: Pair, counts: PairCounts) -> CrossedCells:
 
 def _table(estimates: Sequence[_Estimate], thresholds: Thresholds) -> pa.Table:
     tau, alpha = thresholds
-    sure = [estimate for estimate in estimates if estimate.sure]
-    judged = dict(zip(map(id, sure), separated([estimate.table for estimate in sure], tau, alpha), strict=True))
-    results = [judged.get(id(estimate)) or _untested(estimate.table) for estimate in estimates]
+    certain = [estimate for estimate in estimates if estimate.sure]
+    by_estimate = dict(
+        zip(map(id, certain), separated([estimate.table for estimate in certain], tau, alpha), strict=True)
+    )
+    results = [by_estimate.get(id(estimate)) or _untested(estimate.table) for estimate in estimates]
     findings = sum(int(result.findings.sum()) for result in results)
     tests = sum(int(np.isfinite(result.q_value).sum()) for result in results)
     # Findings were selected: their limits are false-coverage-rate limits (Benjamini & Yekutieli 2005).
@@ -478,10 +480,10 @@ def _columns(estimate: _Estimate, result: Separated, confidences: tuple[float, f
     if result.findings.any():
         wide = stats.interaction_interval(table, of_findings)
         low, high = (np.where(result.findings, w, n) for w, n in zip(wide, (low, high), strict=True))
-    held = counts.effective > 0
-    eye = np.where(held[:, None], np.eye(len(held)), np.nan)
+    has_images = counts.effective > 0
+    eye = np.where(has_images[:, None], np.eye(len(has_images)), np.nan)
     accuracy_low, accuracy_high = contrast_interval(*weighted_counts(table, eye), usual)
-    of_phi = weighted_counts(table, _phi_weights(held))
+    of_phi = weighted_counts(table, _phi_weights(has_images))
     phi_low, phi_high = contrast_interval(*of_phi, usual)
     return {
         "n": counts.total,
@@ -489,7 +491,7 @@ def _columns(estimate: _Estimate, result: Separated, confidences: tuple[float, f
         "errors": counts.errors,
         "repeats": estimate.copies,
         "shown": counts.shown,
-        "accuracy": np.where(held, counts.accuracy, np.nan),
+        "accuracy": np.where(has_images, counts.accuracy, np.nan),
         "accuracy_low": accuracy_low,
         "accuracy_high": accuracy_high,
         "phi": (of_phi[2] * np.nan_to_num(counts.accuracy)).sum(axis=1),
@@ -505,12 +507,12 @@ def _columns(estimate: _Estimate, result: Separated, confidences: tuple[float, f
     }
 
 
-def _phi_weights(held: NDArray[np.bool_]) -> Floats:
+def _phi_weights(has_images: NDArray[np.bool_]) -> Floats:
     """Returns (cells, cells): the weight of each accuracy in each φ; NaN where a cell has no images, or nothing to
     compare."""
-    others = max(int(held.sum()) - 1, 1)
-    weights = np.where(np.eye(len(held), dtype=bool), 1.0, held / -others)
-    defined = held & (held.sum() >= 2)
+    number_of_others = max(int(has_images.sum()) - 1, 1)
+    weights = np.where(np.eye(len(has_images), dtype=bool), 1.0, has_images / -number_of_others)
+    defined = has_images & (has_images.sum() >= 2)
     return np.where(defined[:, None], weights, np.nan)
 
 

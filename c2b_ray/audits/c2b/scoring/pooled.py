@@ -58,8 +58,8 @@ def pooled(estimates: Sequence[Estimate], thresholds: Thresholds) -> pa.Table:
     for estimate in estimates:
         groups[estimate.classifier, normalise(estimate.attribute)].append(estimate)
     rows = [row for group in groups.values() for row in _rows(group, thresholds)]
-    sure = [row["doubt"] is None for row in rows]
-    q = stats.benjamini_hochberg(np.where(sure, [row["p_value"] for row in rows], np.nan))
+    is_certain = [row["doubt"] is None for row in rows]
+    q = stats.benjamini_hochberg(np.where(is_certain, [row["p_value"] for row in rows], np.nan))
     differ = np.array([row["may_be_none"] and row["doubt"] is None for row in rows], dtype=bool)
     none_q = stats.benjamini_hochberg(np.where(differ, [row["none_p_value"] for row in rows], np.nan))
     verdicts = stats.verdicts([row["phi"] for row in rows], q, none_q, thresholds.tau, thresholds.alpha)
@@ -97,28 +97,28 @@ class _Cells:
         return None if np.isnan(captions).all() else int(np.nansum(captions))
 
     def spread_of(self, j: int) -> float | None:
-        known = self.spread[:, j][~np.isnan(self.spread[:, j])]
-        return None if self.captions_of(j) is None else float(known.max()) if known.size else np.nan
+        finite = self.spread[:, j][~np.isnan(self.spread[:, j])]
+        return None if self.captions_of(j) is None else float(finite.max()) if finite.size else np.nan
 
 
 def _cells(estimates: Sequence[Estimate]) -> _Cells:
     values = tuple(dict.fromkeys(normalise(value) for estimate in estimates for value in estimate.values))
     shape = len(estimates), len(values)
-    right, seen, shared, images, of_verifier = (np.zeros(shape) for _ in range(5))
+    right, totals, shared, images, of_verifier = (np.zeros(shape) for _ in range(5))
     accuracy, captions, spread = (np.full(shape, np.nan) for _ in range(3))
     adjusted = []
     for c, estimate in enumerate(estimates):
         columns = [values.index(normalise(value)) for value in estimate.values]
-        right[c, columns], seen[c, columns] = estimate.columns["correct"], estimate.columns["n"]
+        right[c, columns], totals[c, columns] = estimate.columns["correct"], estimate.columns["n"]
         shared[c, columns] = estimate.shared
         captions[c, columns] = estimate.columns.get("captions", np.nan)
         spread[c, columns] = estimate.columns.get("caption_spread", np.nan)
         trusted = [column for column, doubt in zip(columns, estimate.doubts, strict=True) if doubt is None]
-        kept = [doubt is None for doubt in estimate.doubts]
-        accuracy[c, trusted], images[c, trusted] = estimate.accuracy[kept], estimate.independent[kept]
+        is_trusted = [doubt is None for doubt in estimate.doubts]
+        accuracy[c, trusted], images[c, trusted] = estimate.accuracy[is_trusted], estimate.independent[is_trusted]
         of_verifier[c, columns] = estimate.error_of_verifier
         adjusted.append(None if estimate.adjusted is None else estimate.adjusted.among(columns, len(values)))
-    parts = accuracy, images, of_verifier, right, seen, shared, captions, spread
+    parts = accuracy, images, of_verifier, right, totals, shared, captions, spread
     return _Cells(values, *parts, tuple(adjusted), _by_cluster(estimates, values))
 
 
@@ -127,12 +127,12 @@ def _by_cluster(estimates: Sequence[Estimate], values: Sequence[str]) -> tuple[F
     parts = [estimate.clusters for estimate in estimates if estimate.clusters is not None]
     if not parts:
         return None
-    whole, start = clusters_of_images.add_cluster_sums(parts), 0
-    right, images = (np.zeros((len(estimates), len(values), len(whole.clusters))) for _ in range(2))
+    pooled_sums, start = clusters_of_images.add_cluster_sums(parts), 0
+    right, images = (np.zeros((len(estimates), len(values), len(pooled_sums.clusters))) for _ in range(2))
     for c, estimate in enumerate(estimates):
         rows = slice(start, start + len(estimate.values))
         columns = [values.index(normalise(value)) for value in estimate.values]
-        right[c, columns], images[c, columns] = whole.sums[rows], whole.images[rows]
+        right[c, columns], images[c, columns] = pooled_sums.sums[rows], pooled_sums.images[rows]
         start = rows.stop
     return right, images
 
@@ -150,7 +150,7 @@ def _tested(
         counted=cells.seen[classes],
         shared=cells.of_verifier[classes],
     )
-    of_classes = [one for one, chosen in zip(cells.adjusted, classes, strict=True) if chosen]
+    of_classes = [adjustment for adjustment, is_chosen in zip(cells.adjusted, classes, strict=True) if is_chosen]
     return test, standardised_over_classes(of_classes, test.shares, Score(test.phi, test.low, test.high), thresholds)
 
 
@@ -179,9 +179,9 @@ def _without_false_accepts(estimates: Sequence[Estimate], thresholds: Thresholds
     every_class = np.ones(len(estimates), dtype=bool)
     test, _ = _tested(cells, every_class, thresholds)
     low, high = farther(test.phi, (test.low, test.high), _reach(estimates, cells, test.shares, thresholds.confidence))
-    one, _ = _tested(cells, every_class, Thresholds(tau, 1 - one_sided(alpha)))
+    first_test, _ = _tested(cells, every_class, Thresholds(tau, 1 - one_sided(alpha)))
     reach = _reach(estimates, cells, test.shares, one_sided(alpha))
-    least, most = farther(one.phi, (one.low, one.high), reach)
+    least, most = farther(first_test.phi, (first_test.low, first_test.high), reach)
     is_small = (-tau <= least) & (most <= tau)
     significant = test.p_value <= alpha
     none_p_value = np.where(is_small, test.none_p_value, np.fmax(test.none_p_value, 1.0))
@@ -192,36 +192,41 @@ def _without_false_accepts(estimates: Sequence[Estimate], thresholds: Thresholds
 def _reach(estimates: Sequence[Estimate], cells: _Cells, shares: Floats, confidence: float) -> tuple[Floats, Floats]:
     """Returns how far each φ over all classes may lie below and above, by what the calibration does not exclude."""
     below, above = (np.zeros(shares.shape) for _ in range(2))
-    held = (cells.images > 0) & ~np.isnan(cells.accuracy)
+    has_images = (cells.images > 0) & ~np.isnan(cells.accuracy)
     for c, estimate in enumerate(estimates):
         columns = [cells.values.index(normalise(value)) for value in estimate.values]
         sides = np.zeros((2, len(cells.values)))
         sides[:, columns] = estimate.reach(confidence)
-        others = held[c] & ~np.eye(len(cells.values), dtype=bool)
-        weights = np.eye(len(cells.values)) - others / np.maximum(others.sum(axis=1, keepdims=True), 1)
-        below[c], above[c] = stats.contrast_reach(weights * held[c][:, None], *sides)
+        compared = has_images[c] & ~np.eye(len(cells.values), dtype=bool)
+        weights = np.eye(len(cells.values)) - compared / np.maximum(compared.sum(axis=1, keepdims=True), 1)
+        below[c], above[c] = stats.contrast_reach(weights * has_images[c][:, None], *sides)
     return np.sqrt(((shares * below) ** 2).sum(axis=0)), np.sqrt(((shares * above) ** 2).sum(axis=0))
 
 
 def _rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[PooledRow]:
     cells = _cells(estimates)
     every_class = np.ones(len(estimates), dtype=bool)
-    test, others = _tested(cells, every_class, thresholds)
-    low, high = others.limits(test.low, test.high, thresholds.confidence)
-    p_value, none_p_value = np.fmax(test.p_value, others.p_value), np.fmax(test.none_p_value, others.none_p_value)
-    doubts = list(others.doubt)
+    test, adjustment = _tested(cells, every_class, thresholds)
+    low, high = adjustment.limits(test.low, test.high, thresholds.confidence)
+    p_value, none_p_value = (
+        np.fmax(test.p_value, adjustment.p_value),
+        np.fmax(test.none_p_value, adjustment.none_p_value),
+    )
+    doubts = list(adjustment.doubt)
     if any(estimate.without_false_accepts is not None for estimate in estimates):
         second = _without_false_accepts(estimates, thresholds)
         low, high = np.fmin(low, second.low), np.fmax(high, second.high)
-        found = (np.abs(test.phi) > thresholds.tau) & (p_value <= thresholds.alpha)
-        explained = found & ~second.holds(np.sign(test.phi))
+        is_significant = (np.abs(test.phi) > thresholds.tau) & (p_value <= thresholds.alpha)
+        explained = is_significant & ~second.holds(np.sign(test.phi))
         for j in np.flatnonzero(explained).tolist():
-            phi, without = float(test.phi[j]), float(second.phi[j])
-            as_predicted = second.p_value[j] > thresholds.alpha or phi * without < 0
-            why = explained_by_false_accepts(phi, without) if as_predicted else not_excluded_over_classes(phi)
+            phi, second_phi = float(test.phi[j]), float(second.phi[j])
+            as_predicted = second.p_value[j] > thresholds.alpha or phi * second_phi < 0
+            why = explained_by_false_accepts(phi, second_phi) if as_predicted else not_excluded_over_classes(phi)
             doubts[j] = doubts[j] or why
         none_p_value = np.fmax(none_p_value, second.none_p_value)
-    differ = all(one.basis in EVIDENCE_OF_VALUES for one in estimates) and bool((cells.shared <= MOST_SHARED).all())
+    differ = all(class_estimate.basis in EVIDENCE_OF_VALUES for class_estimate in estimates) and bool(
+        (cells.shared <= MOST_SHARED).all()
+    )
     rows: list[PooledRow] = []
     for j in np.flatnonzero(test.classes >= LEAST_CLASSES).tolist():
         is_finding = abs(test.phi[j]) > thresholds.tau and p_value[j] <= thresholds.alpha
@@ -244,7 +249,7 @@ def _rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[PooledR
                 "doubt": doubts[j]
                 if carrier is None
                 else f"{estimates[carrier].target_class} alone makes the difference",
-                "basis": min((one.basis for one in estimates), key=BASES.index),
+                "basis": min((class_estimate.basis for class_estimate in estimates), key=BASES.index),
                 "captions": cells.captions_of(j),
                 "caption_spread": cells.spread_of(j),
                 "clusters": cells.clusters_of(j),
@@ -257,7 +262,7 @@ def _carrier(cells: _Cells, test: stats.PooledScores, j: int, thresholds: Thresh
     """Returns the class without which the others do not show the effect on a value; None where each can be left out."""
     of_class = (cells.accuracy - mean_of_others(cells.accuracy, cells.images > 0))[:, j]
     strongest = int(np.argmax(np.sign(test.phi[j]) * test.shares[:, j] * np.nan_to_num(of_class)))
-    left = np.arange(len(of_class)) != strongest
-    without, others = _tested(cells, left, thresholds)
-    p_value = max(without.p_value[j], others.p_value[j])
-    return None if p_value <= thresholds.alpha and without.phi[j] * test.phi[j] > 0 else strongest
+    other_classes = np.arange(len(of_class)) != strongest
+    test_without, adjustment = _tested(cells, other_classes, thresholds)
+    p_value = max(test_without.p_value[j], adjustment.p_value[j])
+    return None if p_value <= thresholds.alpha and test_without.phi[j] * test.phi[j] > 0 else strongest

@@ -37,30 +37,33 @@ class ReadValues:
             return
         absent = [value for value in self._values[group.name] if value not in group.values]
         values = [*group.values, *absent]
-        known = self._calibration(group.attribute, values)
+        calibration = self._calibration(group.attribute, values)
         estimate.basis = VERIFIER
-        if (known.sum(axis=1) == 0).any():
+        if (calibration.sum(axis=1) == 0).any():
             return
-        none = np.zeros(len(absent), np.int64)  # a value that no image was read as may still be shown
+        none = np.zeros(len(absent), np.int64)  # images may show a value that the reader never named
         right, wrong = np.append(correct, none), np.append(total - correct, none)
-        found = read_accuracies(right, wrong, known, confidence)
-        kept = slice(0, len(group.values))
+        read = read_accuracies(right, wrong, calibration, confidence)
+        of_group = slice(0, len(group.values))
         estimate.basis = CALIBRATED
-        estimate.accuracy, estimate.effective = found.accuracy[kept], found.effective[kept]
-        estimate.covariance, estimate.from_verifier = found.covariance[kept, kept], found.from_reader[kept, kept]
+        estimate.accuracy, estimate.effective = read.accuracy[of_group], read.effective[of_group]
+        estimate.covariance, estimate.from_verifier = (
+            read.covariance[of_group, of_group],
+            read.from_reader[of_group, of_group],
+        )
         names = ("shown", "shown_low", "shown_high", "sensitivity", "specificity")
-        columns = {name: getattr(found, name)[kept] for name in names}
+        columns = {name: getattr(read, name)[of_group] for name in names}
         estimate.columns |= columns
         estimate.doubts = [
-            "; ".join(_doubts(columns, at, group)) or None if total[at] else None for at in range(len(group.values))
+            "; ".join(_doubts(columns, i, group)) or None if total[i] else None for i in range(len(group.values))
         ]
 
     def _calibration(self, attribute: str, values: Sequence[str]) -> Floats:
-        known = self._counts.get(attribute, {})
-        return np.array([[known.get((value, answer), 0.0) for answer in values] for value in values], np.float64)
+        counts = self._counts.get(attribute, {})
+        return np.array([[counts.get((value, answer), 0.0) for answer in values] for value in values], np.float64)
 
 
-def _doubts(columns: dict[str, Floats], at: int, group: CellGroup) -> list[str]:
-    row = {name: float(values[at]) for name, values in columns.items()}
-    named = {"target_class": group.target_class, "bias_class": group.values[at], "class_shown": float("nan")}
-    return doubt(row | named, class_skill=1.0)
+def _doubts(columns: dict[str, Floats], i: int, group: CellGroup) -> list[str]:
+    row = {name: float(values[i]) for name, values in columns.items()}
+    fields = {"target_class": group.target_class, "bias_class": group.values[i], "class_shown": float("nan")}
+    return doubt(row | fields, class_skill=1.0)

@@ -110,13 +110,15 @@ def scored(
         if measure.metric is not None:
             measured(of_classifier, answers, measure, measure.metric, thresholds)
         for estimate, group in zip(of_classifier, sample.cells.groups, strict=True):
-            named = [
+            wrong_answers = [
                 _wrong_answers(group.target_class, value, int(correct), wrong, classes)
                 for value, correct, wrong in zip(
                     group.values, counts.correct[group.cells], wrong_names[group.cells], strict=True
                 )
             ]
-            rows += [row | more for row, more in zip(_rows(estimate), named, strict=True)]
+            rows += [
+                row | of_wrong_answers for row, of_wrong_answers in zip(_rows(estimate), wrong_answers, strict=True)
+            ]
         estimates += of_classifier
     has_limits = measure.metric is None or measure.metric.has_limits
     judgements = (
@@ -145,16 +147,18 @@ def _sample(
     distinct: Distinct | None,
     false_accepts: FalseAccepts | None,
 ) -> Sample:
-    drawn = images_of_cells(captions, draws)
-    pictures = None if distinct is None else distinct.pictures(drawn.ids)
-    cells = drawn.without_copies(pictures)
-    seen = None if verified is None else verified.of(cells)
+    all_images = images_of_cells(captions, draws)
+    pictures = None if distinct is None else distinct.pictures(all_images.ids)
+    cells = all_images.without_copies(pictures)
+    observations = None if verified is None else verified.of(cells)
     return Sample(
         cells=cells,
-        repeats=drawn.sizes - cells.sizes,
+        repeats=all_images.sizes - cells.sizes,
         shared=cells.shared(pictures),
         captioned=not is_labelled(draws),
-        observed=None if seen is None else VerifierObservations(seen, Confounding(seen), false_accepts),
+        observed=None
+        if observations is None
+        else VerifierObservations(observations, Confounding(observations), false_accepts),
     )
 
 
@@ -200,11 +204,11 @@ def _wrong_answers(
     others = {name: n for name, n in wrong.items() if name != BELOW}
     name, count = min(others.items(), key=lambda item: (-item[1], item[0]), default=(None, 0))
     normalised = normalise(value)
-    named = sum(n for answer, n in [(target, correct), *wrong.items()] if normalise(answer) == normalised)
+    named_by_value = sum(n for answer, n in [(target, correct), *wrong.items()] if normalise(answer) == normalised)
     return {
         "mistaken_for": name,
         "mistaken": count,
-        "answered_bias_class": named if named or normalised in classes else None,
+        "answered_bias_class": named_by_value if named_by_value or normalised in classes else None,
     }
 
 
@@ -217,26 +221,28 @@ def _fill_images_to_settle(rows: Sequence[ScoreRow], thresholds: Thresholds) -> 
     groups: Mapping[tuple[str, ...], list[ScoreRow]] = defaultdict(list)
     for row in rows:
         groups[row["classifier"], row["target_class"], row["attribute"]].append(row)
-    # The numbers of a group take a search, so it is spared where nothing is open.
+    # The numbers take a search, so groups without an open cell are skipped.
     groups = {name: group for name, group in groups.items() if any(map(_is_open, group))}
     width = max(map(len, groups.values()), default=0)
     # The effective number of images of each cell: all of them where nothing was verified and captions do not differ. A
     # group of fewer values than others is padded with cells without images.
     correct, total = np.zeros((2, len(groups), width), np.int64)
-    for at, group in enumerate(groups.values()):
-        total[at, : len(group)] = [round(row["effective"]) for row in group]
+    for group_number, group in enumerate(groups.values()):
+        total[group_number, : len(group)] = [round(row["effective"]) for row in group]
         accuracy = np.nan_to_num([row["accuracy"] for row in group])
-        correct[at, : len(group)] = np.minimum(np.round(accuracy * total[at, : len(group)]), total[at, : len(group)])
+        correct[group_number, : len(group)] = np.minimum(
+            np.round(accuracy * total[group_number, : len(group)]), total[group_number, : len(group)]
+        )
     biased = stats.images_to_settle(correct, total, tau, min(alpha, step)).tolist()
     clear = stats.images_to_settle(correct, total, tau, alpha).tolist()
-    for at, group in enumerate(groups.values()):
+    for group_number, group in enumerate(groups.values()):
         for i, row in enumerate(group):
-            beyond = abs(row["phi"]) > tau
-            needed = (biased if beyond else clear)[at][i]
+            is_beyond = abs(row["phi"]) > tau
+            images_needed = (biased if is_beyond else clear)[group_number][i]
             if not _is_open(row):
                 continue
-            if needed > 0 and (beyond or can_be_clear(row)):
-                row["images_to_settle"] = math.ceil(needed * max(1.0, row["n"] / max(row["effective"], 1.0)))
+            if images_needed > 0 and (is_beyond or can_be_clear(row)):
+                row["images_to_settle"] = math.ceil(images_needed * max(1.0, row["n"] / max(row["effective"], 1.0)))
                 _name_scarce(row, group)
             elif row["undetermined_because"] == TOO_FEW:
                 row["undetermined_because"] = f"φ lies next to ±{tau:g}: no number of images would settle it"
@@ -251,22 +257,28 @@ def _in_clusters(
     if design is None:
         return
     for row, factor in zip(rows, inflation(design, thresholds.confidence).tolist(), strict=True):
-        needed, known = row["images_to_settle"], row["clusters"]
+        images_needed, cluster_count = row["images_to_settle"], row["clusters"]
         row["images_to_settle"] = None
-        if row["undetermined_because"] is None or not row["undetermined_because"].startswith(TOO_FEW) or not known:
+        if (
+            row["undetermined_because"] is None
+            or not row["undetermined_because"].startswith(TOO_FEW)
+            or not cluster_count
+        ):
             continue
-        more = None if needed is None else math.ceil(known * max(needed * factor / row["n"], 1.0))
-        row["undetermined_because"] = clusters.scarce(known, more)
+        clusters_needed = (
+            None if images_needed is None else math.ceil(cluster_count * max(images_needed * factor / row["n"], 1.0))
+        )
+        row["undetermined_because"] = clusters.scarce(cluster_count, clusters_needed)
 
 
 def _name_scarce(row: ScoreRow, group: Sequence[ScoreRow]) -> None:
     """Names the values that keep a row open which has enough images itself: every value must have as many."""
-    needed = row["images_to_settle"] or 0
-    scarce = [f"{other['bias_class']!r} ({other['n']:,})" for other in group if 0 < other["n"] < needed]
-    if row["undetermined_because"] == TOO_FEW and row["n"] >= needed and scarce:
-        more = f" and {len(scarce) - MOST_SCARCE:,} more" if len(scarce) > MOST_SCARCE else ""
+    images_needed = row["images_to_settle"] or 0
+    scarce = [f"{other['bias_class']!r} ({other['n']:,})" for other in group if 0 < other["n"] < images_needed]
+    if row["undetermined_because"] == TOO_FEW and row["n"] >= images_needed and scarce:
+        rest = f" and {len(scarce) - MOST_SCARCE:,} more" if len(scarce) > MOST_SCARCE else ""
         row["undetermined_because"] = (
-            f"{TOO_FEW} to compare with, of {', '.join(scarce[:MOST_SCARCE])}{more}: give them more, or leave them out "
+            f"{TOO_FEW} to compare with, of {', '.join(scarce[:MOST_SCARCE])}{rest}: give them more, or leave them out "
             "of `attributes`"
         )
 

@@ -64,8 +64,8 @@ def accepts(verification: VerificationRow, content: Content) -> bool:
     """
     if verification["error"] is not None or verification["class_shown"] not in (None, content.target_class):
         return False
-    shown = dict(zip(verification["attributes"], verification["values"], strict=True))
-    return all(shown[name] == value for name, value in content.values.items() if name in shown)
+    value_shown = dict(zip(verification["attributes"], verification["values"], strict=True))
+    return all(value_shown[name] == value for name, value in content.values.items() if name in value_shown)
 
 
 class SeenImages:
@@ -106,8 +106,8 @@ class SeenImages:
         return self.absent(draws["image_id"].combine_chunks())
 
     def _not_read(self, ids: pa.Array) -> NDArray[np.bool_]:
-        there = self._images(["image_id"])["image_id"].combine_chunks()
-        return ~np.asarray(pc.is_in(ids, there.cast(pa.string())))
+        ids_read = self._images(["image_id"])["image_id"].combine_chunks()
+        return ~np.asarray(pc.is_in(ids, ids_read.cast(pa.string())))
 
     def looked_at(self, image: str, caption: str) -> bool:
         if self._verified is not None and (image, self._contents[caption].target_class) not in self._verified:
@@ -160,15 +160,17 @@ def uncalibrated(labels: pa.Table, attributes: Mapping[str, Sequence[str]]) -> l
     """Returns in words which attributes and values a calibration table knows nothing of, with the nearest that it has:
     for these the verifier's errors are not known, so that little is found and nothing is called clear."""
     columns = [name for name in labels.column_names if name != "target_class"]
-    said = []
+    sentences = []
     for attribute, values in attributes.items():
         if attribute not in columns:
-            said.append(f"calibration has no column {attribute!r}; {nearest(attribute, columns)}")
+            sentences.append(f"calibration has no column {attribute!r}; {nearest(attribute, columns)}")
             continue
-        known = {normalise(str(value)) for value in labels[attribute].unique().to_pylist() if value is not None}
-        absent = [value for value in values if normalise(value) not in known]
-        said += [f"calibration has no image with {attribute}: {v!r}; {nearest(normalise(v), known)}" for v in absent]
-    return said
+        known_forms = {normalise(str(value)) for value in labels[attribute].unique().to_pylist() if value is not None}
+        absent = [value for value in values if normalise(value) not in known_forms]
+        sentences += [
+            f"calibration has no image with {attribute}: {v!r}; {nearest(normalise(v), known_forms)}" for v in absent
+        ]
+    return sentences
 
 
 def to_ask(labels: pa.Table, revision: str, checks: Checks, seed: int) -> pa.Table:
@@ -181,16 +183,16 @@ def to_ask(labels: pa.Table, revision: str, checks: Checks, seed: int) -> pa.Tab
     Those of a value depend on nothing that is asked beside it, nor on the order of classes, attributes and values.
     """
     targets = _labels(labels, "target_class")
-    known = {name: targets == normalise(name) for name in checks.classes.choices}
-    # Any name that is not one of the task's classes means something else, whether or not it is called so.
-    of_classes = [here for name, here in known.items() if name != OTHER]
-    known[OTHER] = np.array([target is not None for target in targets], bool) & ~np.any(of_classes, axis=0)
+    rows_of_class = {name: targets == normalise(name) for name in checks.classes.choices}
+    # Every name that is not one of the task's classes means something else.
+    of_classes = [mask for name, mask in rows_of_class.items() if name != OTHER]
+    rows_of_class[OTHER] = np.array([target is not None for target in targets], bool) & ~np.any(of_classes, axis=0)
     jobs: list[tuple[int, str | None, str, str]] = []
-    for name, here in known.items():
-        # An image of something else may be taken for any class, rarely each: measuring that takes more images.
+    for name, mask in rows_of_class.items():
+        # Images of something else are rarely taken for any one class: measuring that takes more images.
         most = CALIBRATED_ON * (len(of_classes) if name == OTHER else 1)
         of_class = seed_of("calibrate", CLASS, name, seed)
-        jobs += [(row, None, CLASS, name) for row in _some(here, of_class, most).tolist()]
+        jobs += [(row, None, CLASS, name) for row in _some(mask, of_class, most).tolist()]
     having = Counter(attribute for groups in checks.attributes.values() for attribute in groups)
     for target, groups in checks.attributes.items():
         for attribute, question in groups.items():
@@ -198,10 +200,10 @@ def to_ask(labels: pa.Table, revision: str, checks: Checks, seed: int) -> pa.Tab
                 continue
             column = _labels(labels, attribute)
             for value in question.choices:
-                here = (targets == normalise(target)) & (column == normalise(value))
-                share = max(1, CALIBRATED_ON // having[attribute])  # classes answer for an attribute together
+                mask = (targets == normalise(target)) & (column == normalise(value))
+                share = max(1, CALIBRATED_ON // having[attribute])  # all classes calibrate an attribute together
                 of_value = seed_of("calibrate", target, attribute, value, seed)
-                jobs += [(row, target, attribute, value) for row in _some(here, of_value, share).tolist()]
+                jobs += [(row, target, attribute, value) for row in _some(mask, of_value, share).tolist()]
     jobs.sort(key=lambda job: job[0])
     rows = [
         {"calibration_id": _id(job, revision, checks), **dict(zip(TO_ASK.names[1:], job, strict=True))} for job in jobs
@@ -212,8 +214,8 @@ def to_ask(labels: pa.Table, revision: str, checks: Checks, seed: int) -> pa.Tab
 def _id(job: tuple[int, str | None, str, str], revision: str, checks: Checks) -> str:
     row, target, attribute, value = job
     question = _question(target, attribute, checks)
-    said = [question.text, question.choices, question.texts]
-    return content_id("calibrate", revision, row, attribute, value, checks.verifier, checks.revision, said)
+    question_parts = [question.text, question.choices, question.texts]
+    return content_id("calibrate", revision, row, attribute, value, checks.verifier, checks.revision, question_parts)
 
 
 def _question(target: str | None, attribute: str, checks: Checks) -> Question:
@@ -228,12 +230,12 @@ def ask(batch: pa.Table, beholder: VerifierSource, checks: Checks) -> pa.Table:
     jobs = batch.to_pylist()
     rows = sorted({job["row"] for job in jobs})
     jobs_of = {row: [job for job in jobs if job["row"] == row] for row in rows}
-    shown = beholder.source.fetch(rows)
+    fetched = beholder.source.fetch(rows)
     questions = [[_question(job["target_class"], job["attribute"], checks) for job in jobs_of[row]] for row in rows]
-    replies, undecoded = encoded.answers(shown["bytes"].to_pylist(), questions, beholder.captioner)
-    noted = shown["error"].to_pylist() if "error" in shown.column_names else undecoded
-    why = [one or other for one, other in zip(noted, undecoded, strict=True)]
-    reasons = {row: f"{key}: {text}" for row, key, text in zip(rows, shown["key"].to_pylist(), why, strict=True)}
+    replies, undecoded = encoded.answers(fetched["bytes"].to_pylist(), questions, beholder.captioner)
+    fetch_errors = fetched["error"].to_pylist() if "error" in fetched.column_names else undecoded
+    why = [fetch_error or decode_error for fetch_error, decode_error in zip(fetch_errors, undecoded, strict=True)]
+    reasons = {row: f"{key}: {text}" for row, key, text in zip(rows, fetched["key"].to_pylist(), why, strict=True)}
     answers = {
         job["calibration_id"]: reply
         for row, of_row, error in zip(rows, replies, undecoded, strict=True)
@@ -267,8 +269,8 @@ def counted(answers: pa.Table, field: str = "verification") -> pa.Table:
             f"{field}.calibration: none of the table's images can be read (the first is {first}); a path in its "
             "column `image` is relative to the table"
         )
-    said = answers.filter(pc.is_valid(answers["answer"]))
-    groups = said.group_by(["attribute", "value", "answer"]).aggregate([([], "count_all")])
+    answered = answers.filter(pc.is_valid(answers["answer"]))
+    groups = answered.group_by(["attribute", "value", "answer"]).aggregate([([], "count_all")])
     groups = groups.sort_by([("attribute", "ascending"), ("value", "ascending"), ("answer", "ascending")])
     columns = {
         **{name: groups[name] for name in ("attribute", "value", "answer")},
@@ -282,5 +284,5 @@ def _labels(labels: pa.Table, name: str) -> NDArray[np.object_]:
     return np.array([None if v is None else normalise(str(v)) for v in labels[name].to_pylist()], dtype=object)
 
 
-def _some(here: NDArray[np.bool_], seed: int, most: int) -> Rows:
-    return np.sort(np.random.default_rng(seed).permutation(np.flatnonzero(here))[:most])
+def _some(mask: NDArray[np.bool_], seed: int, most: int) -> Rows:
+    return np.sort(np.random.default_rng(seed).permutation(np.flatnonzero(mask))[:most])

@@ -63,20 +63,20 @@ def corrections_of(
 ) -> dict[GroupName, Correction]:
     """Returns the corrected scores of each group, without groups of which the verifier named no value of any image.
     `rough`: the calibration is tested by simulation only where it seems not to fit."""
-    counted = [(group, _run(seen, group, answers)) for group in groups]
-    named = [(group, run) for group, run in counted if run is not None]
-    runs = [run for _, run in named]
+    all_runs = [(group, _run(seen, group, answers)) for group in groups]
+    runs_of_groups = [(group, run) for group, run in all_runs if run is not None]
+    runs = [run for _, run in runs_of_groups]
     misfits = misfit_p_values(runs, rough=rough)
     refuted = [misfit <= thresholds.alpha for misfit in misfits]
     # Intervals must not rest on a calibration that is refuted.
     used = [_with_at_most(run, FREE) if is_refuted else run for run, is_refuted in zip(runs, refuted, strict=True)]
     scores = corrected_runs(used, thresholds.confidence)
     better = [i for i, is_refuted in enumerate(refuted) if is_refuted and _better(scores[i], _known(runs[i]))]
-    again = misfit_p_values([_with_at_most(runs[i], 0.0) for i in better], rough=rough)
-    for i, misfit in zip(better, again, strict=True):
+    misfits_again = misfit_p_values([_with_at_most(runs[i], 0.0) for i in better], rough=rough)
+    for i, misfit in zip(better, misfits_again, strict=True):
         misfits[i] = misfit
     corrections = {}
-    for (group, run), of_group, misfit in zip(named, scores, misfits, strict=True):
+    for (group, run), of_group, misfit in zip(runs_of_groups, scores, misfits, strict=True):
         counts = np.asarray(run.right) + np.asarray(run.wrong)
         confirmed = counts[:, : len(group.values)].sum(axis=1).astype(int)
         corrections[group.name] = Correction(of_group, misfit, confirmed, counts.sum(axis=1).astype(int))
@@ -88,13 +88,13 @@ def _run(seen: CellObservations, group: CellGroup, answers: CellAnswers) -> Run 
     counts, pictures = _counts(seen, group, answers)
     if not counts[:, :, : len(group.values)].any():
         return None
-    unclassified, others = seen.left_in_pools(group)
-    known = CalibrationCounts(
+    unclassified, images_left = seen.left_in_pools(group)
+    calibration = CalibrationCounts(
         seen.verified.calibration_of(group.attribute, group.values),
         seen.verified.calibration_of_class(group.target_class),
     )
-    copies = _copies(counts, pictures), _copies(unclassified, others)
-    return Run(counts[0], counts[1], known, copies, unclassified)
+    copies = _copies(counts, pictures), _copies(unclassified, images_left)
+    return Run(counts[0], counts[1], calibration, copies, unclassified)
 
 
 def _known(run: Run) -> CalibrationCounts:
@@ -109,14 +109,14 @@ def _with_at_most(run: Run, most: float) -> Run:
 def _counts(seen: CellObservations, group: CellGroup, answers: CellAnswers) -> tuple[Floats, int]:
     """Counts answered images that are right, and that are wrong, (2, cells, answers of the verifier); and the distinct
     images among them, since some were drawn for several values."""
-    rows, said = seen.cells.rows(group.cells), seen.answers(group)
+    rows, verifier_answers = seen.cells.rows(group.cells), seen.answers(group)
     values = len(group.values)
     width = values + seen.verified.asks_class(group.target_class)
-    taken = answers.answered[rows] & (said != NOTHING)
-    wrong, cell = ~answers.right[rows][taken], seen.cells.cell[rows][taken] - group.cells.start
-    keys = (wrong * values + cell) * width + said[taken]
+    is_counted = answers.answered[rows] & (verifier_answers != NOTHING)
+    wrong, cell = ~answers.right[rows][is_counted], seen.cells.cell[rows][is_counted] - group.cells.start
+    keys = (wrong * values + cell) * width + verifier_answers[is_counted]
     counts = np.bincount(keys, minlength=2 * values * width).reshape(2, values, width)
-    return counts.astype(np.float64), distinct_count(seen.cells.image[rows][taken])
+    return counts.astype(np.float64), distinct_count(seen.cells.image[rows][is_counted])
 
 
 def _copies(counts: Floats, images: int) -> float:
@@ -124,24 +124,28 @@ def _copies(counts: Floats, images: int) -> float:
     return max(1.0, float(counts.sum()) / images) if images else 1.0
 
 
-def _limited(known: CalibrationCounts, most: float) -> CalibrationCounts:
+def _limited(calibration: CalibrationCounts, most: float) -> CalibrationCounts:
     """Returns the same shares, with each row counted on at most `most` images."""
 
     def rows(counts: Floats) -> Floats:
-        whole = counts.sum(axis=1, keepdims=True)
-        limited: Floats = counts * np.divide(most, whole, out=np.ones_like(whole), where=whole > most)
+        totals = counts.sum(axis=1, keepdims=True)
+        limited: Floats = counts * np.divide(most, totals, out=np.ones_like(totals), where=totals > most)
         return limited
 
-    return CalibrationCounts(rows(known.values), None if known.classes is None else rows(known.classes))
+    return CalibrationCounts(
+        rows(calibration.values), None if calibration.classes is None else rows(calibration.classes)
+    )
 
 
-def _better(scores: Corrected, known: CalibrationCounts) -> bool:
+def _better(scores: Corrected, calibration: CalibrationCounts) -> bool:
     """Returns whether the verifier's scores on this run are as good as its calibration."""
-    right = np.diag(known.values) / np.maximum(known.values.sum(axis=1), 1.0)
+    right = np.diag(calibration.values) / np.maximum(calibration.values.sum(axis=1), 1.0)
     of_values = scores.sensitivity.mean() >= right.mean() - SLACK
-    if known.classes is None:
+    if calibration.classes is None:
         return bool(of_values)
-    return bool(of_values and scores.class_sensitivity >= known.classes[0, 0] / known.classes[0].sum() - SLACK)
+    return bool(
+        of_values and scores.class_sensitivity >= calibration.classes[0, 0] / calibration.classes[0].sum() - SLACK
+    )
 
 
 def doubts_of_rows(

@@ -89,8 +89,8 @@ class FalseAccepts:
     def __init__(self, verified: VerifiedImages, captions: pa.Table, looked: pa.Table, negatives: pa.Table) -> None:
         self._verified = verified
         self._pool = _Looked.of(verified, captions, looked)
-        others = verified.on(as_verifications(negatives))
-        self._negatives = _Looked.of(others, captions, as_draws(negatives))
+        negatives_verified = verified.on(as_verifications(negatives))
+        self._negatives = _Looked.of(negatives_verified, captions, as_draws(negatives))
         self._known: dict[GroupName, Predicted | None] = {}
 
     def of(self, group: CellGroup) -> Predicted | None:
@@ -99,50 +99,61 @@ class FalseAccepts:
         It is the same for every classifier, so it is kept.
         """
         if group.name not in self._known:
-            asked = self._verified.asks_class(group.target_class)
-            self._known[group.name] = self._predicted(group) if asked else None
+            is_asked = self._verified.asks_class(group.target_class)
+            self._known[group.name] = self._predicted(group) if is_asked else None
         return self._known[group.name]
 
     def _predicted(self, group: CellGroup) -> Predicted:
         rows = [self._of_value(group, value) for value in range(len(group.values))]
-        *moments, known, enough = np.array(rows, np.float64).reshape(-1, 5).T
-        counted = StandardisedCount(*moments)
-        low, high = counted.limits(CONFIDENCE)
-        lacking = np.where(high > 2 * TOLD, np.maximum(np.ceil(enough - known), 0.0), 0.0).astype(np.int64)
-        share, low, high = (np.where(known > 0, part, np.nan) for part in (counted.value, low, np.minimum(high, 1.0)))
-        return Predicted(share, low, high, lacking, counted, known.astype(np.int64))
+        *moments, negatives, needed = np.array(rows, np.float64).reshape(-1, 5).T
+        standardised = StandardisedCount(*moments)
+        low, high = standardised.limits(CONFIDENCE)
+        lacking = np.where(high > 2 * TOLD, np.maximum(np.ceil(needed - negatives), 0.0), 0.0).astype(np.int64)
+        share, low, high = (
+            np.where(negatives > 0, part, np.nan) for part in (standardised.value, low, np.minimum(high, 1.0))
+        )
+        return Predicted(share, low, high, lacking, standardised, negatives.astype(np.int64))
 
     def _of_value(self, group: CellGroup, value: int) -> tuple[float, float, float, float, float]:
         """Returns the moments of the share (`StandardisedCount`), how many negatives are known, and how many are
         enough."""
         pools = self._pool.seen.cells.group_named.get(group.name)
-        others = self._negatives.seen.cells.group_named.get(group.name)
+        negative_group = self._negatives.seen.cells.group_named.get(group.name)
         nothing = float("nan"), float("nan"), float("nan"), 0.0, 0.0
         if pools is None:
             return nothing
         refused_answer = len(group.values)
-        said, similarity = self._pool.cell(pools, value)
-        accepted = int((said == value).sum())
+        pool_answers, similarity = self._pool.cell(pools, value)
+        accepted = int((pool_answers == value).sum())
         if not accepted:
             return nothing
-        answers, near = (np.zeros(0, np.int64), np.zeros(0)) if others is None else self._negatives.cell(others, value)
-        refused = said == refused_answer
-        kept, taken = near[answers == refused_answer], near[answers == value]
-        limits = strata(similarity[refused], kept)
+        answers, similarity_of_negatives = (
+            (np.zeros(0, np.int64), np.zeros(0))
+            if negative_group is None
+            else self._negatives.cell(negative_group, value)
+        )
+        is_refused = pool_answers == refused_answer
+        refused_similarity, accepted_similarity = (
+            similarity_of_negatives[answers == refused_answer],
+            similarity_of_negatives[answers == value],
+        )
+        limits = strata(similarity[is_refused], refused_similarity)
 
-        def counts(of: Floats) -> Floats:
-            at = np.searchsorted(limits, of, side="right")
-            return np.bincount(at, minlength=len(limits) + 1).astype(np.float64)
+        def counts(values: Floats) -> Floats:
+            stratum = np.searchsorted(limits, values, side="right")
+            return np.bincount(stratum, minlength=len(limits) + 1).astype(np.float64)
 
-        # Some refused images show the class after all: as many for each accepted one as its sensitivity says.
+        # Some refused images show the class: its sensitivity says how many for each accepted one.
         sensitivity = max(self._verified.class_sensitivity(group.target_class), LEAST_SENSITIVITY)
-        missed = (1 - sensitivity) / sensitivity * counts(similarity[(said != refused_answer) & (said >= 0)])
-        images = np.maximum(counts(similarity[refused]) - missed, 0.0)
-        found = standardised_count(images, counts(kept), counts(taken))
+        missed = (
+            (1 - sensitivity) / sensitivity * counts(similarity[(pool_answers != refused_answer) & (pool_answers >= 0)])
+        )
+        images = np.maximum(counts(similarity[is_refused]) - missed, 0.0)
+        standardised = standardised_count(images, counts(refused_similarity), counts(accepted_similarity))
         # Without a single false accept, 3 times its weight is the upper limit at 95 % ("rule of three").
-        enough = float(3 * images.sum() / (TOLD * accepted))
-        share, variance, weight = float(found.value), float(found.variance), float(found.weight)
-        return share / accepted, variance / accepted**2, weight / accepted, float(len(kept)), enough
+        needed = float(3 * images.sum() / (TOLD * accepted))
+        share, variance, weight = float(standardised.value), float(standardised.variance), float(standardised.weight)
+        return share / accepted, variance / accepted**2, weight / accepted, float(len(refused_similarity)), needed
 
 
 def doubt_of_false_accepts(target: str, low: float, claimed: float) -> list[str]:
@@ -164,23 +175,25 @@ def too_few_negatives(classes: Sequence[str], predicted: Sequence[tuple[str, Pre
 
     classes: the audit's. predicted: a class and the prediction of each of its groups.
     """
-    wanted, open_cells, every = [], 0, 0
+    lacking_by_class, open_cells, total = [], 0, 0
     for target in dict.fromkeys(name for name, _ in predicted):
-        lacking = [one.lacking for name, one in predicted if name == target and one is not None]
-        cells = np.concatenate([*lacking, np.zeros(0, np.int64)])
-        every += len(cells)
+        lacking_of_cells = [
+            prediction.lacking for name, prediction in predicted if name == target and prediction is not None
+        ]
+        cells = np.concatenate([*lacking_of_cells, np.zeros(0, np.int64)])
+        total += len(cells)
         if (cells > 0).any():
             open_cells += int((cells > 0).sum())
-            wanted.append((int(cells.max()), target))
-    if not wanted:
+            lacking_by_class.append((int(cells.max()), target))
+    if not lacking_by_class:
         return []
-    first = [f"{more:,} for {target}" for more, target in sorted(wanted, reverse=True)[:MOST_NAMED]]
-    more = f" and {len(wanted) - MOST_NAMED} classes more" if len(wanted) > MOST_NAMED else ""
+    first = [f"{number:,} for {target}" for number, target in sorted(lacking_by_class, reverse=True)[:MOST_NAMED]]
+    remainder = f" and {len(lacking_by_class) - MOST_NAMED} classes more" if len(lacking_by_class) > MOST_NAMED else ""
     return [
         f"verification.calibration holds too few images that show none of {', '.join(classes)} and look like one: for "
-        f"{open_cells:,} of {every:,} cells it cannot tell whether more than {TOLD:.0%} of the images show something "
+        f"{open_cells:,} of {total:,} cells it cannot tell whether more than {TOLD:.0%} of the images show something "
         "else. About so many more, as near to a class's captions as the index's images, would tell: "
-        f"{', '.join(first)}{more}"
+        f"{', '.join(first)}{remainder}"
     ]
 
 

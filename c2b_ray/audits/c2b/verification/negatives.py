@@ -78,20 +78,22 @@ def to_compare(labels: pa.Table, revision: str, made_by: str, reach: CaptionReac
     image and captions: encoder, index and the verifier's questions. For each class at most `MOST` images that show
     another class, chosen by `seed`.
     """
-    shown = np.array([None if v is None else normalise(str(v)) for v in labels["target_class"].to_pylist()], object)
+    classes_shown = np.array(
+        [None if v is None else normalise(str(v)) for v in labels["target_class"].to_pylist()], object
+    )
     jobs: list[tuple[int, str]] = []
     for target in reach.captions:
-        others = np.flatnonzero((shown != normalise(target)) & (shown != None))  # noqa: E711 (elementwise)
-        order = np.random.default_rng(seed_of("negatives", target, seed)).permutation(others)
+        other_rows = np.flatnonzero((classes_shown != normalise(target)) & (classes_shown != None))  # noqa: E711 (elementwise)
+        order = np.random.default_rng(seed_of("negatives", target, seed)).permutation(other_rows)
         jobs += [(row, target) for row in order[:MOST].tolist()]
     jobs.sort()
-    asked = {
+    digest_of_class = {
         target: content_id("captions", made_by, *(f"{name} {reach.least[name]!r}" for name, _ in captions))
         for target, captions in reach.captions.items()
     }
     rows = [
         {
-            "negative_id": content_id("negative", revision, row, target, asked[target]),
+            "negative_id": content_id("negative", revision, row, target, digest_of_class[target]),
             "row": row,
             "target_class": target,
         }
@@ -113,10 +115,15 @@ def compare(batch: pa.Table, checker: NegativeChecker, checks: Checks) -> pa.Tab
     vectors, errors = encoded.embedded(files, checker.encoder)
     position = np.searchsorted(rows, batch["row"].to_numpy())
     targets = batch["target_class"].to_pylist()
-    near = [_near(vectors[at], target, checker) for at, target in zip(position.tolist(), targets, strict=True)]
-    asked = np.flatnonzero([bool(captions) for captions, _ in near])
+    near_captions = [
+        _near(vectors[file_position], target, checker)
+        for file_position, target in zip(position.tolist(), targets, strict=True)
+    ]
+    near_rows = np.flatnonzero([bool(captions) for captions, _ in near_captions])
     ids = [image_id(checker.source.revision, row) for row in batch["row"].to_pylist()]
-    answers = _verified(files.take(pa.array(position[asked])), [(ids[i], targets[i]) for i in asked], checker, checks)
+    answers = _verified(
+        files.take(pa.array(position[near_rows])), [(ids[i], targets[i]) for i in near_rows], checker, checks
+    )
     nothing: dict[str, object] = {
         "class_shown": None,
         "attributes": [],
@@ -125,9 +132,17 @@ def compare(batch: pa.Table, checker: NegativeChecker, checks: Checks) -> pa.Tab
         "class_certainty": None,
     }
     result = []
-    for i, (negative, at) in enumerate(zip(batch["negative_id"].to_pylist(), position.tolist(), strict=True)):
-        captions, similarities = near[i]
-        row = {"negative_id": negative, "image_id": ids[i], "target_class": targets[i], "error": errors[at], **nothing}
+    for i, (negative, file_position) in enumerate(
+        zip(batch["negative_id"].to_pylist(), position.tolist(), strict=True)
+    ):
+        captions, similarities = near_captions[i]
+        row = {
+            "negative_id": negative,
+            "image_id": ids[i],
+            "target_class": targets[i],
+            "error": errors[file_position],
+            **nothing,
+        }
         row |= {"revision": checks.revision, "captions": captions, "similarities": similarities}
         row["verification_id"] = checks.verification_id(ids[i], targets[i])
         result.append(row | answers.get((ids[i], targets[i]), {}))
@@ -140,8 +155,8 @@ def _near(vector: list[float] | None, target: str, checker: NegativeChecker) -> 
         return [], []
     names = [name for name, _ in checker.reach.captions[target]]
     similarities = checker.texts[target] @ np.asarray(vector, np.float32)
-    near = np.flatnonzero(similarities >= np.array([checker.reach.least[name] for name in names]))
-    return [names[i] for i in near], similarities[near].tolist()
+    near_numbers = np.flatnonzero(similarities >= np.array([checker.reach.least[name] for name in names]))
+    return [names[i] for i in near_numbers], similarities[near_numbers].tolist()
 
 
 def _verified(
@@ -150,8 +165,8 @@ def _verified(
     """Returns the verifier's answers about files, by image id and target class."""
     if not images:
         return {}
-    named = {"image_id": [image for image, _ in images], "target_class": [target for _, target in images]}
-    table = pa.table({**named, "bytes": files["bytes"], "error": files["error"]})
+    columns = {"image_id": [image for image, _ in images], "target_class": [target for _, target in images]}
+    table = pa.table({**columns, "bytes": files["bytes"], "error": files["error"]})
     answers = verify(table, checker.captioner, checks).to_pylist()
     return {(row["image_id"], row["target_class"]): row for row in answers}
 
@@ -172,5 +187,5 @@ def as_draws(negatives: pa.Table) -> pa.Table:
 
 def as_verifications(negatives: pa.Table) -> pa.Table:
     """Returns the verified ones of `tables.NEGATIVES` as `tables.VERIFICATIONS`."""
-    asked = pc.greater(pc.list_value_length(negatives["captions"]), 0)
-    return negatives.filter(asked).select(VERIFICATIONS.names).cast(VERIFICATIONS)
+    is_verified = pc.greater(pc.list_value_length(negatives["captions"]), 0)
+    return negatives.filter(is_verified).select(VERIFICATIONS.names).cast(VERIFICATIONS)

@@ -113,32 +113,36 @@ class Verifier:
         drawn for. `source`: of images whose bytes the run does not hold."""
         run.begin_writing()
         with steps.step("verify images") as on_progress:
-            needed = wanted(run.captions, draws, self.questions)
+            rows_needed = wanted(run.captions, draws, self.questions)
             images, out = run.location("images"), run.location("verifications")
-            self.stages.verify(images, needed, self.captioner, self.questions, out, on_progress, source)
+            self.stages.verify(images, rows_needed, self.captioner, self.questions, out, on_progress, source)
 
 
 def verifier_of(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Verifier | None:
     """Returns the audit's verifier, noted in the run and calibrated; None where the config has none."""
-    about = config.verification
-    if about is None:
+    section = config.verification
+    if section is None:
         return None
-    known = models.describe("captioner", about.model)
-    revision = known.revision
-    factory = partial(of_revision, models.captioner(about.model), revision, about.model)
-    questions = checks(about.model, revision, config.classes, run.captions)
-    run.update({"models": {"verifier": model_row(about.model, known)}})
-    warn_of_assumptions(steps, about.model, known)
-    if about.calibration is not None and not run.has("calibration"):
+    description = models.describe("captioner", section.model)
+    revision = description.revision
+    factory = partial(of_revision, models.captioner(section.model), revision, section.model)
+    questions = checks(section.model, revision, config.classes, run.captions)
+    run.update({"models": {"verifier": model_row(section.model, description)}})
+    warn_of_assumptions(steps, section.model, description)
+    if section.calibration is not None and not run.has("calibration"):
         with steps.step("calibrate the verifier") as on_progress:
-            opened = partial(calibration_table, about.calibration)
-            table = opened()
-            proposed = {name: one.choices for of in questions.attributes.values() for name, one in of.items()}
+            open_table = partial(calibration_table, section.calibration)
+            table = open_table()
+            proposed = {
+                name: question.choices
+                for questions_of_class in questions.attributes.values()
+                for name, question in questions_of_class.items()
+            }
             for text in uncalibrated(table.labels, _others(proposed, config.attributes or {})):
                 steps.warn(text)
             to_answer = to_ask(table.labels, table.revision, questions, config.seed)
-            beholder, out = partial(beholder_of, factory, opened), run.location("calibration_answers")
-            answers = calibrate(models.runner, to_answer, beholder, questions, out, on_progress)
+            verifier_source, out = partial(beholder_of, factory, open_table), run.location("calibration_answers")
+            answers = calibrate(models.runner, to_answer, verifier_source, questions, out, on_progress)
             run.write("calibration", counted(answers))
     return Verifier(factory, questions, ImageStages(models.runner))
 
@@ -151,15 +155,17 @@ def warn_of_uncalibrated(config: AuditConfig, steps: Steps) -> None:
 
 def uncalibrated_of(config: AuditConfig) -> list[str]:
     """Returns in words what of the config's own attributes its calibration does not have."""
-    about = config.verification
-    if about is None or about.calibration is None or not config.attributes:
+    section = config.verification
+    if section is None or section.calibration is None or not config.attributes:
         return []
-    return uncalibrated(calibration_table(about.calibration).labels, config.attributes)
+    return uncalibrated(calibration_table(section.calibration).labels, config.attributes)
 
 
-def _others(attributes: Mapping[str, Sequence[str]], own: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+def _others(
+    attributes: Mapping[str, Sequence[str]], configured: Mapping[str, Sequence[str]]
+) -> dict[str, Sequence[str]]:
     """Returns the attributes that the config does not name itself: of its own it was told at the start."""
-    names = set(map(normalise, own))
+    names = set(map(normalise, configured))
     return {name: values for name, values in attributes.items() if normalise(name) not in names}
 
 

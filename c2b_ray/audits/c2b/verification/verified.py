@@ -67,9 +67,9 @@ class VerifierAnswers:
         if not len(self._keys):
             return np.full(len(images), NOTHING)
         keys = target * np.int64(len(self.ids)) + images
-        at = np.maximum(np.searchsorted(self._keys, keys, side="right") - 1, 0)
-        known = (self._keys[at] == keys) & (images >= 0) & (target >= 0)
-        return np.where(known, self._order[at], NOTHING)
+        i = np.maximum(np.searchsorted(self._keys, keys, side="right") - 1, 0)
+        is_checked = (self._keys[i] == keys) & (images >= 0) & (target >= 0)
+        return np.where(is_checked, self._order[i], NOTHING)
 
     def rows_of(self, cells: CellImages) -> Ints:
         """Returns the row of each image of the cells, checked for the class of its cell."""
@@ -84,8 +84,8 @@ class VerifierAnswers:
         """
         value = self.values(cell.attribute, rows)
         has_question = self.asks(cell.attribute, rows)
-        shown = self.class_shown(rows)
-        of_class = (shown == NOTHING) | (shown == self.number(cell.target_class))
+        class_numbers = self.class_shown(rows)
+        of_class = (class_numbers == NOTHING) | (class_numbers == self.number(cell.target_class))
         of_value = ~has_question | ((value == self.number(cell.bias_class)) & (value != NOTHING))
         accepted: Mask = (rows != NOTHING) & ~self._failed[rows] & of_class & of_value
         return accepted
@@ -120,15 +120,15 @@ class VerifierAnswers:
         """Returns the position of each row's value of an attribute in the list of all values; NOTHING where it has
         none."""
         name, positions = self.number(attribute), np.full(len(rows), NOTHING)
-        left, position = np.arange(len(rows)), 0
+        remaining, position = np.arange(len(rows)), 0
         while True:
-            left = left[self._lengths[rows[left]] > position]
-            if not len(left):
+            remaining = remaining[self._lengths[rows[remaining]] > position]
+            if not len(remaining):
                 return positions
-            at = self._starts[rows[left]] + position
-            here = self._names[at] == name
-            positions[left[here]] = at[here]
-            left, position = left[~here], position + 1
+            answer_positions = self._starts[rows[remaining]] + position
+            is_named = self._names[answer_positions] == name
+            positions[remaining[is_named]] = answer_positions[is_named]
+            remaining, position = remaining[~is_named], position + 1
 
 
 # Why the counts of a cell cannot be trusted: what its images show, and what the verifier can distinguish.
@@ -149,17 +149,17 @@ LEAST_SKILL = 0.3
 Counts = NDArray[np.int64]
 
 
-def doubt_of_class(target: str, skill: float, shown: float, least: float) -> list[str]:
+def doubt_of_class(target: str, skill: float, share_shown: float, least: float) -> list[str]:
     """Why it is in doubt that a cell's images show the target class.
 
-    skill: the verifier's on the class, Youden's index. shown: the estimated share of images that show it; least: the
+    skill: the verifier's on the class, Youden's index. share_shown: estimated, of images that show it; least: the
     share that must.
     """
     reasons = []
     if skill < LEAST_SKILL:
         reasons.append(f"the verifier cannot tell a {target} from the other classes (Youden's index {skill:.2f})")
-    if shown < least:
-        reasons.append(f"only {shown:.0%} of the images show a {target}")
+    if share_shown < least:
+        reasons.append(f"only {share_shown:.0%} of the images show a {target}")
     return reasons
 
 
@@ -188,13 +188,13 @@ def explained_by_false_accepts(phi: float, without: float) -> str:
     )
 
 
-def not_excluded(phi: float, most: float, target: str, more: int | None) -> str:
+def not_excluded(phi: float, most: float, target: str, more_images: int | None) -> str:
     """Why a finding is in doubt which false accepts would explain that the calibration does not exclude.
 
-    phi: as estimated; most: the largest share of a cell's images that may show something else; more: how many more
+    phi: as estimated; most: the largest share of a cell's images that may show something else; more_images: how many
     images would exclude it, None where their number is not known.
     """
-    number = "More images" if more is None else f"About {more:,} more images"
+    number = "More images" if more_images is None else f"About {more_images:,} more images"
     return (
         f"{phi:+.2f} as estimated, but up to {most:.0%} of a value's images may show no {target}, which would explain "
         f"it: the calibration holds too few images that show none and look like one. {number} that show no {target} "
@@ -211,17 +211,17 @@ def not_excluded_over_classes(phi: float) -> str:
 
 
 def explained_by_class(
-    scores: Corrected, of_class: tuple[Counts, Counts], at: int, target: str, thresholds: Thresholds
+    scores: Corrected, of_class: tuple[Counts, Counts], cell: int, target: str, thresholds: Thresholds
 ) -> list[str]:
     """Whether cells that differ in how many images show the class could explain what would be a finding.
 
-    of_class: of every cell's images, how many were said to show the class, and how many were looked at. at: the cell.
+    of_class: of every cell's images, how many were said to show the class, and how many were seen. cell: its position.
     """
     tau, alpha = thresholds
     low, high = stats.bias_score_interval(*of_class, 1 - alpha)
-    most = max(abs(low[at]), abs(high[at]))
+    most = max(abs(low[cell]), abs(high[cell]))
     test = stats.contrast_test(scores.accuracy, scores.effective, tau, 1 - alpha, scores.covariance)
-    if not (test.p_value[at] <= alpha and abs(test.phi[at]) <= tau + most):
+    if not (test.p_value[cell] <= alpha and abs(test.phi[cell]) <= tau + most):
         return []
     return [
         f"it is not known how often the verifier is right on the class, and a difference of {most:.2f} in how many "
@@ -290,10 +290,10 @@ class VerifiedImages:
     def share_of_class(self, target: str, classes: Ints) -> float:
         """Returns the estimated share of images that show the target class (Rogan & Gladen), from the `classes` that
         the verifier saw in images; NaN where it named none."""
-        seen = classes[classes != NOTHING]
-        if not len(seen):
+        named = classes[classes != NOTHING]
+        if not len(named):
             return float("nan")
-        share = int((seen == self.said.number(target)).sum()) / len(seen)
+        share = int((named == self.said.number(target)).sum()) / len(named)
         return float(stats.rogan_gladen(share, *self._verifier.class_rates(target)))
 
     def class_skill(self, target: str) -> float:
@@ -325,13 +325,13 @@ class CellObservations:
 
     def share_of_class(self, cell: int) -> float:
         """Returns the estimated share of a cell's images that show its target class."""
-        shown = self._said.class_shown(self.row[self.cells.rows(slice(cell, cell + 1))])
-        return self.verified.share_of_class(self.cells.names[cell].target_class, shown)
+        classes_shown = self._said.class_shown(self.row[self.cells.rows(slice(cell, cell + 1))])
+        return self.verified.share_of_class(self.cells.names[cell].target_class, classes_shown)
 
     def shows_class(self, rows: Ints, target: str) -> Mask:
         """Returns whether the verifier named the target class on these rows, or no class at all."""
-        shown = self._said.class_shown(rows)
-        is_shown: Mask = (rows != NOTHING) & ((shown == self._said.number(target)) | (shown == NOTHING))
+        classes_shown = self._said.class_shown(rows)
+        is_shown: Mask = (rows != NOTHING) & ((classes_shown == self._said.number(target)) | (classes_shown == NOTHING))
         return is_shown
 
     def answers(self, group: CellGroup) -> Ints:
@@ -356,9 +356,9 @@ class CellObservations:
     def _answered(self, rows: Ints, group: CellGroup) -> Ints:
         answers = self.values(group.attribute, group.values, rows)
         if self.verified.asks_class(group.target_class):
-            shown = self._said.class_shown(rows)
-            others = shown != self._said.number(group.target_class)
-            answers[others] = np.where(shown[others] == NOTHING, NOTHING, len(group.values))
+            classes_shown = self._said.class_shown(rows)
+            shows_other = classes_shown != self._said.number(group.target_class)
+            answers[shows_other] = np.where(classes_shown[shows_other] == NOTHING, NOTHING, len(group.values))
         return answers
 
     def pool(self, name: CellName) -> tuple[Ints, Ints]:
@@ -369,8 +369,8 @@ class CellObservations:
         cell = self._pools.number[name]
         rows = np.arange(*self._pools.starts[cell : cell + 2])
         images = self._pools.image[rows]
-        left = ~np.isin(self._pool_image[images], self.cells.of_cell(self.cells.number[name]))
-        return images[left], self._pool_row[rows[left]]
+        is_left = ~np.isin(self._pool_image[images], self.cells.of_cell(self.cells.number[name]))
+        return images[is_left], self._pool_row[rows[is_left]]
 
     def drawn_number(self, looked_at: Ints) -> Ints:
         """Returns the numbers, in `cells`, of images of the pools; -1 for one that was drawn for no cell."""
@@ -394,17 +394,19 @@ class CellObservations:
         return counts, distinct_count(np.concatenate(images))
 
 
-def _shares_of_something_else(said: VerifierAnswers) -> dict[str, float | None]:
+def _shares_of_something_else(verifier_answers: VerifierAnswers) -> dict[str, float | None]:
     """Returns, by target class that the verifier was asked about, the share of images showing none of the audit's
     classes among those said not to show the class; None where all were said to show it."""
-    shown = said.class_shown(np.arange(len(said.target)))
-    wrong = (shown != NOTHING) & (shown != said.target)
-    size = len(said.words)
-    answered, others, all_wrong = (
-        np.bincount(said.target[rows], minlength=size)
-        for rows in (shown != NOTHING, wrong & (shown == said.number(OTHER)), wrong)
+    classes_shown = verifier_answers.class_shown(np.arange(len(verifier_answers.target)))
+    wrong = (classes_shown != NOTHING) & (classes_shown != verifier_answers.target)
+    size = len(verifier_answers.words)
+    answered, showing_other, all_wrong = (
+        np.bincount(verifier_answers.target[rows], minlength=size)
+        for rows in (classes_shown != NOTHING, wrong & (classes_shown == verifier_answers.number(OTHER)), wrong)
     )
     return {
-        said.word(target): int(others[target]) / int(all_wrong[target]) if all_wrong[target] else None
+        verifier_answers.word(target): int(showing_other[target]) / int(all_wrong[target])
+        if all_wrong[target]
+        else None
         for target in np.flatnonzero(answered).tolist()
     }

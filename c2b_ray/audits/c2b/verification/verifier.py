@@ -32,13 +32,13 @@ def self_assessed_calibration(verifications: pa.Table) -> pa.Table:
     names, values, certainties = (
         pc.list_flatten(verifications[column]) for column in ("attributes", "values", "certainties")
     )
-    known = np.flatnonzero(pc.and_(values.is_valid(), certainties.is_valid()).to_numpy())
-    names, values, certainties = (column.take(pa.array(known)) for column in (names, values, certainties))
+    rows_with_certainty = np.flatnonzero(pc.and_(values.is_valid(), certainties.is_valid()).to_numpy())
+    names, values, certainties = (column.take(pa.array(rows_with_certainty)) for column in (names, values, certainties))
     words = vocabulary(names, values)
     text = words.to_pylist()
     name, value, certainty = codes(names, words), codes(values, words), certainties.to_numpy().astype(np.float64)
     promised: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
-    for rows in _by_class(name, _targets(verifications)[known]):
+    for rows in _by_class(name, _targets(verifications)[rows_with_certainty]):
         _add(promised[text[name[rows[0]]]], value[rows], certainty[rows], text)
     table = [row for attribute, images in sorted(promised.items()) for row in _rows(attribute, images)]
     return pa.Table.from_pylist(table, CALIBRATION)
@@ -58,26 +58,26 @@ def _by_class(name: Ints, target: Ints) -> list[Ints]:
     return sorted(np.split(order, starts[1:]), key=lambda rows: int(rows[0])) if len(keys) else []
 
 
-def _add(promised: dict[tuple[str, str], float], said: Ints, certainty: Floats, text: list[str]) -> None:
+def _add(promised: dict[tuple[str, str], float], answers: Ints, certainty: Floats, text: list[str]) -> None:
     """Adds the images, by value and answer, of one attribute of one class."""
-    numbers, _ = counted(said)
+    numbers, _ = counted(answers)
     values = sorted(text[number] for number in numbers)
-    for number in sorted(numbers.tolist(), key=lambda number: int(np.argmax(said == number))):
-        answer, sure = text[number], certainty[said == number]
+    for number in sorted(numbers.tolist(), key=lambda number: int(np.argmax(answers == number))):
+        answer, certainties = text[number], certainty[answers == number]
         for value in values:
-            images = sure if value == answer else (1 - sure) / max(1, len(values) - 1)
-            # One after the other, so that parts of a table add up to what the whole does.
+            images = certainties if value == answer else (1 - certainties) / max(1, len(values) - 1)
+            # Added one by one, so that the sums over parts of a table equal those over the whole.
             before = promised.get((value, answer), 0.0)
             promised[value, answer] = float(np.cumsum(np.append(before, images))[-1])
 
 
 def _rows(attribute: str, promised: dict[tuple[str, str], float]) -> list[dict[str, object]]:
-    whole: dict[str, float] = defaultdict(float)
+    images_of_value: dict[str, float] = defaultdict(float)
     for (value, _), images in promised.items():
-        whole[value] += images
+        images_of_value[value] += images
     return [
         {"attribute": attribute, "value": value, "answer": answer, "source": "self"}
-        | {"images": images * min(1.0, SELF_TRUST / whole[value]) if whole[value] else 0.0}
+        | {"images": images * min(1.0, SELF_TRUST / images_of_value[value]) if images_of_value[value] else 0.0}
         for (value, answer), images in sorted(promised.items())
     ]
 
@@ -107,8 +107,8 @@ class VerifierSkill:
 
     def values(self, attribute: str, values: Sequence[str]) -> Floats:
         """Returns images that show each value (row) for which it named each value (column)."""
-        known = self._counts.get(attribute, {})
-        return np.array([[known.get((value, answer), 0.0) for answer in values] for value in values])
+        counts = self._counts.get(attribute, {})
+        return np.array([[counts.get((value, answer), 0.0) for answer in values] for value in values])
 
     def values_checked(self, attribute: str, values: Sequence[str]) -> bool:
         """Returns whether all of these were counted on images of known content."""
@@ -137,8 +137,8 @@ class VerifierSkill:
         shares = np.array([something_else, 1 - something_else])
         images = np.array([kind.sum() for kind in kinds])
         if not images.all():
-            either: Floats = kinds[0] + kinds[1]
-            return either
+            summed: Floats = kinds[0] + kinds[1]
+            return summed
         rate = float(shares @ [(kind[0] + 0.5) / (kind.sum() + 1) for kind in kinds])
         worth = 1 / float((shares**2 / images).sum())
         return worth * np.array([rate, 1 - rate])
@@ -156,8 +156,8 @@ class VerifierSkill:
         """Returns sensitivity and specificity on the class, each 1 where it was not counted on images of known
         content."""
         counts = self._table(target)
-        whole = counts.sum(axis=1)
-        right = np.divide(np.diag(counts), whole, out=np.ones(2), where=whole > 0)
+        totals = counts.sum(axis=1)
+        right = np.divide(np.diag(counts), totals, out=np.ones(2), where=totals > 0)
         return float(right[0]), float(right[1])
 
     def _table(self, target: str, counts_for: Callable[[str], bool] = lambda value: True) -> Floats:
@@ -174,7 +174,7 @@ def _class_certainty(verifications: pa.Table) -> dict[str, float]:
     """Returns the verifier's mean certainty about the class, over the images drawn for each class, where it
     gave one."""
     certainty = verifications["class_certainty"]
-    known = np.flatnonzero(certainty.is_valid().to_numpy())
-    names, target = numbered(verifications["target_class"].take(pa.array(known)))
-    certainties = certainty.take(pa.array(known)).to_numpy().astype(np.float64)
+    rows_with_certainty = np.flatnonzero(certainty.is_valid().to_numpy())
+    names, target = numbered(verifications["target_class"].take(pa.array(rows_with_certainty)))
+    certainties = certainty.take(pa.array(rows_with_certainty)).to_numpy().astype(np.float64)
     return {name: float(np.mean(certainties[target == i])) for i, name in enumerate(names.to_pylist())}

@@ -28,7 +28,7 @@ HEADINGS = (
 
 
 def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
-    known = row["p_value"] is not None
+    is_compared = row["p_value"] is not None
     value_a, value_b = (
         words.UNKNOWN if row[f"value_{side}"] is None else method.amount(row[f"value_{side}"]) for side in "ab"
     )
@@ -40,7 +40,7 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
         value_a,
         value_b,
         *difference_texts(row, _signed),
-        "the same" if row["paired"] else "others" if known else words.UNKNOWN,
+        "the same" if row["paired"] else "others" if is_compared else words.UNKNOWN,
     )
 
 

@@ -26,10 +26,10 @@ def parquet(run: ClipBiasRun, model: str | None = None) -> bytes:
 
 def json(run: ClipBiasRun, model: str | None = None) -> bytes:
     """One object: the run's id, its settings, its models, and a row per bias and correlation."""
-    several = {
+    correlations = {
         name: exported(run.read(name)).to_pylist() for name in ("transfer", "locality", "model_pairs", "convergence")
     }
-    return json_of({**about(run, SETTINGS), "biases": exported(_biases(run, model)).to_pylist(), **several})
+    return json_of({**about(run, SETTINGS), "biases": exported(_biases(run, model)).to_pylist(), **correlations})
 
 
 def _biases(run: ClipBiasRun, model: str | None) -> pa.Table:

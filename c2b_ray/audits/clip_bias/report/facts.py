@@ -175,12 +175,12 @@ class Facts:
 
     @property
     def performance(self) -> dict[str, float]:
-        known = mapping(self.manifest.get("performance"))
-        return {str(model): number(value, math.nan) for model, value in known.items()}
+        recorded = mapping(self.manifest.get("performance"))
+        return {str(model): number(value, math.nan) for model, value in recorded.items()}
 
     def values(self, of: tuple[str, str, str], group: str = ALL) -> dict[str, Bias]:
         """Returns the bias of each model."""
-        return {one.model: one for one in self.biases if one.of == of and one.group == group and one.known}
+        return {bias.model: bias for bias in self.biases if bias.of == of and bias.group == group and bias.known}
 
 
 def read_facts(run: ClipBiasRun) -> Facts:
@@ -225,9 +225,9 @@ def summary(run: ClipBiasRun) -> Summary:
         (row for row in biases if row["q_value"] <= alpha), key=lambda row: (row["q_value"], -row["value"])
     )
     moved = [row for row in transfer if row["q_value"] <= alpha]
-    known = sum(math.isfinite(row["value"]) for row in biases)
+    measured = sum(math.isfinite(row["value"]) for row in biases)
     lines = [
-        f"{words.count(len(significant))} of {words.plural(known, 'bias', 'biases')} beyond chance at a false "
+        f"{words.count(len(significant))} of {words.plural(measured, 'bias', 'biases')} beyond chance at a false "
         f"discovery rate of {words.decimal(alpha)}.",
         *(
             [
@@ -239,12 +239,12 @@ def summary(run: ClipBiasRun) -> Summary:
         ),
         *(clean(note) for note in run.manifest.get("notes") or ()),
     ]
-    shown = significant[:MOST_ROWS]
+    shown_rows = significant[:MOST_ROWS]
     return Summary(
-        title=words.shown_of("Biases", len(shown), len(significant)),
+        title=words.shown_of("Biases", len(shown_rows), len(significant)),
         columns=COLUMNS,
-        rows=[_row(row) for row in shown],
-        marks=["bad"] * len(shown),
+        rows=[_row(row) for row in shown_rows],
+        marks=["bad"] * len(shown_rows),
         lines=lines,
         report=run.report,
         headline=lines[0].rstrip("."),
@@ -256,7 +256,7 @@ def summary(run: ClipBiasRun) -> Summary:
             "report": run.report,
             "biases": finite(significant),
             "transfer": finite(moved),
-            "measured": known,
+            "measured": measured,
             "correlations": len(transfer),
         },
     )

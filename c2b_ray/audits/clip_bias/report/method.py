@@ -31,7 +31,7 @@ def method(manifest: Mapping[str, Any]) -> Method:
 def _settings(manifest: Mapping[str, Any]) -> Iterator[Row]:
     config = mapping(manifest.get("config"))
     groups, chance, leakage = (mapping(config.get(name)) for name in ("groups", "chance", "leakage"))
-    named = {
+    settings = {
         "R@k": config.get("recall_k"),
         "A hit": config.get("hit"),
         "MaxSkew@k": config.get("skew_k"),
@@ -51,7 +51,7 @@ def _settings(manifest: Mapping[str, Any]) -> Iterator[Row]:
         "Seed": config.get("seed"),
         "Run": manifest.get("run_id"),
     }
-    for name, value in named.items():
+    for name, value in settings.items():
         if isinstance(value, bool | int | float):
             yield name, words.decimal(value) if isinstance(value, float) else words.count(value)
         elif value is not None:

@@ -128,7 +128,7 @@ def build_view(facts: Facts, thumbnails: Mapping[str, str]) -> View:
     """Builds the view. `thumbnails`: a data: URI by dataset and key of an example."""
     status = str(facts.manifest.get("status", "finished"))
     all_findings = findings(facts)
-    ordered = sorted(facts.biases, key=lambda one: (not one.known, one.q_value if one.known else 1.0))
+    ordered = sorted(facts.biases, key=lambda bias: (not bias.known, bias.q_value if bias.known else 1.0))
     return View(
         title=f"Bias of {words.plural(len(facts.names), 'CLIP model')}",
         date=words.moment(str(facts.manifest.get("finished") or facts.manifest.get("created") or "")),
@@ -141,7 +141,7 @@ def build_view(facts: Facts, thumbnails: Mapping[str, str]) -> View:
         notes=tuple(clean(str(note)) for note in facts.manifest.get("notes") or ()),
         findings=tuple(all_findings[:MOST_FINDINGS]),
         findings_more=max(len(all_findings) - MOST_FINDINGS, 0),
-        biases=tuple(_bias_row(one, facts) for one in ordered[:MOST_BIASES]),
+        biases=tuple(_bias_row(bias, facts) for bias in ordered[:MOST_BIASES]),
         biases_more=max(len(ordered) - MOST_BIASES, 0),
         groups=_groups(facts, thumbnails),
         groups_line=_groups_line(facts),
@@ -167,43 +167,43 @@ FEWEST = 10
 def answers(facts: Facts) -> tuple[Answer, ...]:
     """Returns who is favoured, and by how much: of each attribute the strongest bias beyond chance, over all images
     where there is one, the surest first; without any that none is established."""
-    held = [one for one in facts.biases if one.q_value <= facts.alpha]
-    held.sort(key=lambda one: (one.group != ALL, one.q_value, one.expected - one.value))
+    established = [bias for bias in facts.biases if bias.q_value <= facts.alpha]
+    established.sort(key=lambda bias: (bias.group != ALL, bias.q_value, bias.expected - bias.value))
     strongest_of: dict[tuple[str, str], Bias] = {}
-    for one in held:
-        strongest_of.setdefault((one.attribute, one.metric), one)
+    for bias in established:
+        strongest_of.setdefault((bias.attribute, bias.metric), bias)
     if strongest_of:
-        return tuple(_answer(one, facts) for one in list(strongest_of.values())[:MOST])
-    known = sum(one.known for one in facts.biases)
-    if not known:
+        return tuple(_answer(bias, facts) for bias in list(strongest_of.values())[:MOST])
+    measured = sum(bias.known for bias in facts.biases)
+    if not measured:
         return (Answer("undetermined", "◇", (Span("No bias could be measured."),), (), "numbers"),)
-    line = f"None of {words.plural(known, 'bias', 'biases')} is beyond what chance alone gives."
+    line = f"None of {words.plural(measured, 'bias', 'biases')} is beyond what chance alone gives."
     return (Answer("undetermined", "◇", (Span(line),), ("That does not show that there is none.",), "numbers"),)
 
 
-def _answer(one: Bias, facts: Facts) -> Answer:
-    model, where = facts.names.get(one.model, one.model), clean(one.dataset)
-    where += "" if one.group == ALL else f", {wording.group(one.group)}"
+def _answer(bias: Bias, facts: Facts) -> Answer:
+    model, where = facts.names.get(bias.model, bias.model), clean(bias.dataset)
+    where += "" if bias.group == ALL else f", {wording.group(bias.group)}"
     evidence = (
-        f"{wording.metric(one.metric)} {wording.amount(one.value)}, {words.percent(1 - facts.alpha)} interval "
-        f"{wording.amounts(one.value_low, one.value_high)}; chance alone gives {wording.amount(one.expected)} (q "
-        f"{words.small_probability(one.q_value)}), {words.plural(one.n, 'image')} of {where}."
+        f"{wording.metric(bias.metric)} {wording.amount(bias.value)}, {words.percent(1 - facts.alpha)} interval "
+        f"{wording.amounts(bias.value_low, bias.value_high)}; chance alone gives {wording.amount(bias.expected)} (q "
+        f"{words.small_probability(bias.q_value)}), {words.plural(bias.n, 'image')} of {where}."
     )
-    return Answer("against", "▼", _favoured(one, model, facts), (evidence,), "numbers")
+    return Answer("against", "▼", _favoured(bias, model, facts), (evidence,), "numbers")
 
 
-def _favoured(one: Bias, model: str, facts: Facts) -> Sentence:
+def _favoured(bias: Bias, model: str, facts: Facts) -> Sentence:
     """Returns the bias in words: on which values it is most and least often right, or how over-represented one is."""
-    score = one.metric.removeprefix("kl_")
-    of = (one.model, one.dataset, score, one.attribute, one.group)
+    score = bias.metric.removeprefix("kl_")
+    measure = (bias.model, bias.dataset, score, bias.attribute, bias.group)
     rates = [
         rate
         for rate in facts.rates
-        if (rate.model, rate.dataset, rate.metric, rate.attribute, rate.group) == of
+        if (rate.model, rate.dataset, rate.metric, rate.attribute, rate.group) == measure
         and math.isfinite(rate.rate)
         and rate.n >= FEWEST
     ]
-    attribute = clean(one.attribute)
+    attribute = clean(bias.attribute)
     if len(rates) > 1 and all(0 <= rate.rate <= 1 for rate in rates):
         best, worst = (choose(rates, key=lambda rate: rate.rate) for choose in (max, min))
         return (
@@ -218,22 +218,22 @@ def _favoured(one: Bias, model: str, facts: Facts) -> Sentence:
             ),
             Span("."),
         )
-    if one.metric.startswith("max_skew@"):  # a logarithm of a ratio of shares
-        times = f"{math.exp(one.value):.2f} times as frequent"
-        usual = f" as among all, on average; chance alone gives {math.exp(one.expected):.2f} times."
-        if one.favoured is not None and one.texts and (one.favoured_texts or 0) > one.texts / 2:
+    if bias.metric.startswith("max_skew@"):  # a logarithm of a ratio of shares
+        times = f"{math.exp(bias.value):.2f} times as frequent"
+        usual = f" as among all, on average; chance alone gives {math.exp(bias.expected):.2f} times."
+        if bias.favoured is not None and bias.texts and (bias.favoured_texts or 0) > bias.texts / 2:
             return (
                 Span(f"{model} favours "),
-                Span(f"{attribute}: {clean(one.favoured)}", strong=True),
+                Span(f"{attribute}: {clean(bias.favoured)}", strong=True),
                 Span(
-                    f", the most over-represented value for {words.count(one.favoured_texts or 0)} of "
-                    f"{words.plural(one.texts, 'neutral text')}. Among the images that it ranks first for a text, the "
+                    f", the most over-represented value for {words.count(bias.favoured_texts or 0)} of "
+                    f"{words.plural(bias.texts, 'neutral text')}. Among the images that it ranks first for a text, the "
                     "most over-represented value is "
                 ),
                 Span(times, strong=True),
                 Span(usual),
             )
-        apart = " for some neutral texts, and another for others" if one.texts else " over the others"
+        apart = " for some neutral texts, and another for others" if bias.texts else " over the others"
         return (
             Span(f"{model} favours one value of "),
             Span(attribute, strong=True),
@@ -242,93 +242,93 @@ def _favoured(one: Bias, model: str, facts: Facts) -> Sentence:
             Span(usual),
         )
     return (
-        Span(f"{model}: {wording.metric(one.metric)} of "),
+        Span(f"{model}: {wording.metric(bias.metric)} of "),
         Span(attribute, strong=True),
-        Span(f" is {wording.amount(one.value)}, where chance alone gives {wording.amount(one.expected)}."),
+        Span(f" is {wording.amount(bias.value)}, where chance alone gives {wording.amount(bias.expected)}."),
     )
 
 
 def findings(facts: Facts) -> list[Finding]:
     """Returns biases with q at most alpha, purely local ones first, then the largest beyond chance."""
-    whole = {(one.model, one.of): one for one in facts.biases if one.group == ALL}
-    held = [one for one in facts.biases if one.q_value <= facts.alpha]
-    sentences = [(one, _finding(one, whole.get((one.model, one.of)), facts)) for one in held]
+    over_all_images = {(bias.model, bias.of): bias for bias in facts.biases if bias.group == ALL}
+    established = [bias for bias in facts.biases if bias.q_value <= facts.alpha]
+    sentences = [(bias, _finding(bias, over_all_images.get((bias.model, bias.of)), facts)) for bias in established]
     sentences.sort(key=lambda pair: (not pair[1].only_local, pair[0].q_value, -pair[0].value))
     return [finding for _, finding in sentences]
 
 
-def _finding(one: Bias, whole: Bias | None, facts: Facts) -> Finding:
-    local = one.group != ALL
-    hidden = local and whole is not None and not whole.q_value <= facts.alpha
+def _finding(bias: Bias, over_all_images: Bias | None, facts: Facts) -> Finding:
+    local = bias.group != ALL
+    hidden = local and over_all_images is not None and not over_all_images.q_value <= facts.alpha
     sentence = (
-        f"{wording.metric(one.metric)} of {clean(one.attribute)} is {wording.amount(one.value)} on "
-        f"{wording.group(one.group)} of {clean(one.dataset)} ({wording.amounts(one.value_low, one.value_high)}; chance "
-        f"alone gives {wording.amount(one.expected)})."
+        f"{wording.metric(bias.metric)} of {clean(bias.attribute)} is {wording.amount(bias.value)} on "
+        f"{wording.group(bias.group)} of {clean(bias.dataset)} ({wording.amounts(bias.value_low, bias.value_high)}; "
+        f"chance alone gives {wording.amount(bias.expected)})."
     )
-    beneath = ""
-    if hidden and whole is not None:
-        limits = wording.amounts(whole.value_low, whole.value_high)
-        beneath = f"Over all images it is {wording.amount(whole.value)} ({limits}), which chance explains."
-    elif one.note:
-        beneath = f"{clean(one.note[0].upper() + one.note[1:])}."
-    return Finding(facts.names.get(one.model, one.model), sentence, beneath, hidden)
+    detail = ""
+    if hidden and over_all_images is not None:
+        limits = wording.amounts(over_all_images.value_low, over_all_images.value_high)
+        detail = f"Over all images it is {wording.amount(over_all_images.value)} ({limits}), which chance explains."
+    elif bias.note:
+        detail = f"{clean(bias.note[0].upper() + bias.note[1:])}."
+    return Finding(facts.names.get(bias.model, bias.model), sentence, detail, hidden)
 
 
 def _tally(facts: Facts) -> str:
-    known = [one for one in facts.biases if one.known]
-    held = sum(one.q_value <= facts.alpha for one in known)
-    correlations = [one for one in facts.transfer if math.isfinite(one.rho)]
-    moved = sum(one.q_value <= facts.alpha for one in correlations)
-    biases = f"{words.count(held)} of {words.plural(len(known), 'bias', 'biases')} beyond chance"
+    measured = [bias for bias in facts.biases if bias.known]
+    established = sum(bias.q_value <= facts.alpha for bias in measured)
+    correlations = [correlation for correlation in facts.transfer if math.isfinite(correlation.rho)]
+    moved = sum(correlation.q_value <= facts.alpha for correlation in correlations)
+    biases = f"{words.count(established)} of {words.plural(len(measured), 'bias', 'biases')} beyond chance"
     if not correlations:
         return biases
     return f"{biases}, {words.count(moved)} of {words.plural(len(correlations), 'correlation')} established"
 
 
 def _scale(facts: Facts) -> str:
-    datasets = dict.fromkeys(one.dataset for one in facts.biases)
-    unknown = [one for one in facts.biases if not one.known]
+    datasets = dict.fromkeys(bias.dataset for bias in facts.biases)
+    unknown = [bias for bias in facts.biases if not bias.known]
     line = f"{words.plural(len(facts.names), 'model')}, {words.listed([clean(name) for name in datasets])}."
     if unknown:
-        reasons = Counter(one.note or "" for one in unknown)
+        reasons = Counter(bias.note or "" for bias in unknown)
         line += (
             f" {words.plural(len(unknown), 'bias is', 'biases are')} not known: {clean(reasons.most_common(1)[0][0])}."
         )
     return line
 
 
-def _bias_row(one: Bias, facts: Facts) -> BiasRow:
+def _bias_row(bias: Bias, facts: Facts) -> BiasRow:
     return BiasRow(
-        model=facts.names.get(one.model, one.model),
-        dataset=clean(one.dataset),
-        metric=wording.metric(one.metric),
-        attribute=clean(one.attribute),
-        group=wording.group(one.group),
-        value=wording.amount(one.value),
-        interval=wording.amounts(one.value_low, one.value_high),
-        expected=wording.amount(one.expected),
-        q=words.small_probability(one.q_value),
-        images=words.count(one.n),
-        note=clean(one.note or ""),
-        holds=one.q_value <= facts.alpha,
+        model=facts.names.get(bias.model, bias.model),
+        dataset=clean(bias.dataset),
+        metric=wording.metric(bias.metric),
+        attribute=clean(bias.attribute),
+        group=wording.group(bias.group),
+        value=wording.amount(bias.value),
+        interval=wording.amounts(bias.value_low, bias.value_high),
+        expected=wording.amount(bias.expected),
+        q=words.small_probability(bias.q_value),
+        images=words.count(bias.n),
+        note=clean(bias.note or ""),
+        holds=bias.q_value <= facts.alpha,
     )
 
 
 def _groups(facts: Facts, thumbnails: Mapping[str, str]) -> tuple[Group, ...]:
-    of: dict[tuple[str, str], list[Example]] = {}
+    by_group: dict[tuple[str, str], list[Example]] = {}
     for example in facts.examples:
-        of.setdefault((example.dataset, example.group), []).append(example)
+        by_group.setdefault((example.dataset, example.group), []).append(example)
     sizes = facts.manifest.get("groups") or {}
     result = []
-    for (dataset, group), some in of.items():
-        shown = [
-            Shown(source, clean(one.key), words.shortened(clean(one.caption or ""), 80))
-            for one in some
-            if (source := thumbnails.get(f"{dataset} {one.key}"))
+    for (dataset, group), of_group in by_group.items():
+        pictures = [
+            Shown(source, clean(image.key), words.shortened(clean(image.caption or ""), 80))
+            for image in of_group
+            if (source := thumbnails.get(f"{dataset} {image.key}"))
         ]
         size = sizes.get(dataset, {}).get(group, 0)
         title = f"{clean(dataset)}, {wording.group(group)}"
-        result.append(Group(title, words.plural(int(size), "image"), tuple(shown)))
+        result.append(Group(title, words.plural(int(size), "image"), tuple(pictures)))
     return tuple(result)
 
 
@@ -344,22 +344,22 @@ def _groups_line(facts: Facts) -> str:
 
 
 def _transfer_line(facts: Facts) -> str:
-    known = [one for one in facts.transfer if math.isfinite(one.rho)]
+    correlations = [correlation for correlation in facts.transfer if math.isfinite(correlation.rho)]
     if not facts.transfer:
         return "No results of models built on the CLIPs were named, so nothing is said of transfer."
-    if not known:
+    if not correlations:
         return "No correlation is known: it takes three models that have both biases, and biases that differ."
-    held = sum(one.q_value <= facts.alpha for one in known)
-    if not held:  # the largest of many that may be chance is no result
+    established = sum(correlation.q_value <= facts.alpha for correlation in correlations)
+    if not established:  # the largest of many correlations may be chance
         return (
-            f"None of {words.plural(len(known), 'correlation')} is established at q ≤ {words.decimal(facts.alpha)}: "
-            "whether bias before goes with bias after is open."
+            f"None of {words.plural(len(correlations), 'correlation')} is established at q ≤ "
+            f"{words.decimal(facts.alpha)}: whether bias before goes with bias after is open."
         )
-    best = min(known, key=lambda one: (one.p_value, -abs(one.rho)))
+    best = min(correlations, key=lambda correlation: (correlation.p_value, -abs(correlation.rho)))
     return (
-        f"{words.count(held)} of "
-        f"{words.plural(len(known), 'correlation')} established at q ≤ {words.decimal(facts.alpha)}. The strongest: ρ "
-        f"= {words.signed(best.rho)} ({words.signed_range(best.rho_low, best.rho_high)}), p "
+        f"{words.count(established)} of "
+        f"{words.plural(len(correlations), 'correlation')} established at q ≤ {words.decimal(facts.alpha)}. The "
+        f"strongest: ρ = {words.signed(best.rho)} ({words.signed_range(best.rho_low, best.rho_high)}), p "
         f"{words.small_probability(best.p_value)}, over {words.plural(best.n_models, 'model')}."
     )
 
@@ -367,17 +367,17 @@ def _transfer_line(facts: Facts) -> str:
 def _pairs_line(facts: Facts) -> str:
     if not facts.pairs:
         return ""
-    apart = sum(pair.verdict == "apart" for pair in facts.pairs)
+    pairs_apart = sum(pair.verdict == "apart" for pair in facts.pairs)
     return (
-        f"{words.count(apart)} of {words.plural(len(facts.pairs), 'comparison')} of two models tell them apart at q "
-        f"≤ {words.decimal(facts.alpha)}: the bias of one is larger by more than {words.decimal(facts.margin)} of "
+        f"{words.count(pairs_apart)} of {words.plural(len(facts.pairs), 'comparison')} of two models tell them apart "
+        f"at q ≤ {words.decimal(facts.alpha)}: the bias of one is larger by more than {words.decimal(facts.margin)} of "
         "MaxSkew, or as much of KL, whatever chance does. In the others the order of the two may be chance, or matters "
         "little."
     )
 
 
 def _pairs(facts: Facts) -> tuple[PairRow, ...]:
-    apart = sorted((pair for pair in facts.pairs if pair.verdict == "apart"), key=lambda pair: pair.q_value)
+    pairs_apart = sorted((pair for pair in facts.pairs if pair.verdict == "apart"), key=lambda pair: pair.q_value)
     return tuple(
         PairRow(
             a=facts.names.get(pair.model_a, pair.model_a),
@@ -389,7 +389,7 @@ def _pairs(facts: Facts) -> tuple[PairRow, ...]:
             interval=wording.amounts(pair.difference_low, pair.difference_high),
             q=words.small_probability(pair.q_value),
         )
-        for pair in apart[:MOST_PAIRS]
+        for pair in pairs_apart[:MOST_PAIRS]
     )
 
 
@@ -397,7 +397,9 @@ def write_report(run: ClipBiasRun) -> str:
     """Writes `report.html` of a run, whole or not at all, and returns its path. StorageError where the file system
     refuses."""
     facts = read_facts(run)
-    pictures = {f"{one.dataset} {one.key}": one.bytes for one in facts.examples if one.bytes is not None}
+    pictures = {
+        f"{example.dataset} {example.key}": example.bytes for example in facts.examples if example.bytes is not None
+    }
     view = build_view(facts, thumbnails(pictures))
     write_bytes(run.report, render("clip_bias.html.j2", view, (*STYLES, "clip_bias.css")).encode())
     return run.report

@@ -37,8 +37,8 @@ class Axis:
     @staticmethod
     def over(label: str, values: Sequence[float], zero: bool = False) -> Axis:
         """Builds an axis from the least to the largest value, with a margin; `zero`: includes 0."""
-        known = [value for value in values if math.isfinite(value)] + ([0.0] if zero else [])
-        low, high = (min(known), max(known)) if known else (0.0, 1.0)
+        finite = [value for value in values if math.isfinite(value)] + ([0.0] if zero else [])
+        low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
         margin = 0.06 * (high - low) or 0.05 * (abs(high) or 1.0)
         return Axis(label, low - margin, high + margin)
 
@@ -102,12 +102,12 @@ def histogram(
     x, y = Axis(axis, *span), Axis("count", 0, most * 1.08)
     marks = []
     for number, count in enumerate(counts):
-        for left, right, height in zip(edges[:-1], edges[1:], count.tolist(), strict=True):
+        for start, end, height in zip(edges[:-1], edges[1:], count.tolist(), strict=True):
             if height:
                 top = _py(y, height)
-                width = _px(x, right) - _px(x, left) - 0.5
+                width = _px(x, end) - _px(x, start) - 0.5
                 marks.append(
-                    f'<rect class="bin-{number}" x="{_px(x, left)}" y="{top}" width="{width:.1f}" '
+                    f'<rect class="bin-{number}" x="{_px(x, start)}" y="{top}" width="{width:.1f}" '
                     f'height="{HEIGHT - BOTTOM - top:.1f}"/>'
                 )
     key = [
@@ -134,18 +134,18 @@ def heat_map(
 ) -> str:
     """A map of rows by columns, in a stronger colour where `depth` is larger."""
     names = [words.shortened(name, LONGEST) for name in (*rows, *columns)]
-    left = int(max(len(name) for name in names[: len(rows)]) * LETTER) + 12
+    margin = int(max(len(name) for name in names[: len(rows)]) * LETTER) + 12
     bottom = int(max(len(name) for name in names[len(rows) :]) * LETTER * 0.78) + 22
-    width, height = left + side * len(columns) - side // 2 + bottom, side * len(rows) + bottom
+    width, height = margin + side * len(columns) - side // 2 + bottom, side * len(rows) + bottom
     parts = []
-    for at, name in enumerate(names[: len(rows)]):
-        parts.append(f'<text class="row" x="{left - 8}" y="{at * side + side / 2 + 4}">{_text(name)}</text>')
-    for at, name in enumerate(names[len(rows) :]):
-        x, y = left + at * side + side / 2, side * len(rows) + 12
+    for i, name in enumerate(names[: len(rows)]):
+        parts.append(f'<text class="row" x="{margin - 8}" y="{i * side + side / 2 + 4}">{_text(name)}</text>')
+    for i, name in enumerate(names[len(rows) :]):
+        x, y = margin + i * side + side / 2, side * len(rows) + 12
         parts.append(f'<text class="column" transform="translate({x} {y}) rotate(45)">{_text(name)}</text>')
-    for row, some in enumerate(cells):
-        for column, cell in enumerate(some):
-            parts.append(_cell(cell, left + column * side, row * side, side))
+    for row, row_cells in enumerate(cells):
+        for column, cell in enumerate(row_cells):
+            parts.append(_cell(cell, margin + column * side, row * side, side))
     return _svg(parts, (width, height), description, "map")
 
 
@@ -169,11 +169,11 @@ def _quadrants(x: Axis, y: Axis) -> str:
         ("same", zero_x, TOP, right, zero_y), ("same", LEFT, zero_y, zero_x, bottom),
         ("other", LEFT, TOP, zero_x, zero_y), ("other", zero_x, zero_y, right, bottom),
     ]  # fmt: skip
-    drawn = [
+    shapes = [
         f'<rect class="quadrant-{kind}" x="{a}" y="{b}" width="{max(c - a, 0):.1f}" height="{max(d - b, 0):.1f}"/>'
         for kind, a, b, c, d in boxes
     ]
-    return f'{"".join(drawn)}<path class="zero" d="M{zero_x} {TOP}V{bottom}M{LEFT} {zero_y}H{right}"/>'
+    return f'{"".join(shapes)}<path class="zero" d="M{zero_x} {TOP}V{bottom}M{LEFT} {zero_y}H{right}"/>'
 
 
 def _whiskers(point: Point, axes: tuple[Axis, Axis]) -> list[str]:
@@ -260,23 +260,28 @@ class LocalRow:
 def maps(facts: Facts) -> tuple[Figure, ...]:
     """One for each metric, attribute and dataset: rows are groups, columns models by descending global bias, shade the
     bias between the row's least and largest. Where most of it is unknown there is none."""
-    several = dict.fromkeys(one.of for one in facts.biases)
-    drawn = (figure for of in several if (figure := _map(facts, of)) is not None)
-    return tuple(islice(drawn, MOST_MAPS))
+    measures = dict.fromkeys(bias.of for bias in facts.biases)
+    figures = (figure for measure in measures if (figure := _map(facts, measure)) is not None)
+    return tuple(islice(figures, MOST_MAPS))
 
 
-def _map(facts: Facts, of: tuple[str, str, str]) -> Figure | None:
-    rows = [one for one in facts.biases if one.of == of]
-    known = [one for one in rows if one.known]
-    if not known or len(known) < len(rows) / 2:
+def _map(facts: Facts, measure: tuple[str, str, str]) -> Figure | None:
+    rows = [bias for bias in facts.biases if bias.of == measure]
+    measured = [bias for bias in rows if bias.known]
+    if not measured or len(measured) < len(rows) / 2:
         return None
-    whole = {one.model: one.value for one in rows if one.group == ALL}
-    models = sorted(whole, key=lambda model: -whole[model] if math.isfinite(whole[model]) else math.inf)
-    groups = list(dict.fromkeys(one.group for one in rows))
-    at = {(one.group, one.model): one for one in rows}
-    least, most = min(one.value for one in known), max(one.value for one in known)
-    cells = [[_map_cell(at.get((group, model)), least, most, facts) for model in models] for group in groups]
-    dataset, metric, attribute = (clean(of[0]), method.metric(of[1]), clean(of[2]))
+    over_all_images = {bias.model: bias.value for bias in rows if bias.group == ALL}
+    models = sorted(
+        over_all_images,
+        key=lambda model: -over_all_images[model] if math.isfinite(over_all_images[model]) else math.inf,
+    )
+    groups = list(dict.fromkeys(bias.group for bias in rows))
+    by_group_and_model = {(bias.group, bias.model): bias for bias in rows}
+    least, most = min(bias.value for bias in measured), max(bias.value for bias in measured)
+    cells = [
+        [_map_cell(by_group_and_model.get((group, model)), least, most, facts) for model in models] for group in groups
+    ]
+    dataset, metric, attribute = (clean(measure[0]), method.metric(measure[1]), clean(measure[2]))
     return Figure(
         f"{attribute}: {metric}",
         f"{dataset}. From {method.amount(least)} to {method.amount(most)}.",
@@ -289,32 +294,32 @@ def _map(facts: Facts, of: tuple[str, str, str]) -> Figure | None:
     )
 
 
-def _map_cell(one: Bias | None, least: float, most: float, facts: Facts) -> Cell:
-    if one is None or not one.known:
-        return Cell(math.nan, clean(one.note or "") if one is not None else "not measured")
-    depth = (one.value - least) / (most - least) if most > least else 0.0
+def _map_cell(bias: Bias | None, least: float, most: float, facts: Facts) -> Cell:
+    if bias is None or not bias.known:
+        return Cell(math.nan, clean(bias.note or "") if bias is not None else "not measured")
+    depth = (bias.value - least) / (most - least) if most > least else 0.0
     title = (
-        f"{facts.names.get(one.model, one.model)}, {method.group(one.group)}: {method.amount(one.value)} "
-        f"({method.amounts(one.value_low, one.value_high)}; by chance {method.amount(one.expected)}; "
-        f"q {words.small_probability(one.q_value)}; {words.plural(one.n, 'image')})"
+        f"{facts.names.get(bias.model, bias.model)}, {method.group(bias.group)}: {method.amount(bias.value)} "
+        f"({method.amounts(bias.value_low, bias.value_high)}; by chance {method.amount(bias.expected)}; "
+        f"q {words.small_probability(bias.q_value)}; {words.plural(bias.n, 'image')})"
     )
-    return Cell(depth, title, marked=one.q_value <= facts.alpha)
+    return Cell(depth, title, marked=bias.q_value <= facts.alpha)
 
 
 def local_rows(facts: Facts) -> tuple[LocalRow, ...]:
     return tuple(
         LocalRow(
-            metric=method.metric(one.metric),
-            attribute=clean(one.attribute),
-            dataset=clean(one.dataset),
-            group=method.group(one.group),
-            rho=words.signed(one.rho),
-            interval=words.signed_range(one.rho_low, one.rho_high),
-            p=words.small_probability(one.p_value),
-            q=words.small_probability(one.q_value),
-            models=words.count(one.n_models),
-            holds=one.q_value <= facts.alpha,
+            metric=method.metric(locality.metric),
+            attribute=clean(locality.attribute),
+            dataset=clean(locality.dataset),
+            group=method.group(locality.group),
+            rho=words.signed(locality.rho),
+            interval=words.signed_range(locality.rho_low, locality.rho_high),
+            p=words.small_probability(locality.p_value),
+            q=words.small_probability(locality.q_value),
+            models=words.count(locality.n_models),
+            holds=locality.q_value <= facts.alpha,
         )
-        for one in facts.locality
-        if math.isfinite(one.rho)
+        for locality in facts.locality
+        if math.isfinite(locality.rho)
     )

@@ -37,53 +37,58 @@ class Spaces:
 
 
 def spaces(facts: Facts) -> Spaces | None:
-    of = {
-        stage: [one for one in facts.spaces if one.stage == stage and math.isfinite(one.similarity)] for stage in STAGES
+    by_stage = {
+        stage: [pair for pair in facts.spaces if pair.stage == stage and math.isfinite(pair.similarity)]
+        for stage in STAGES
     }
-    if not all(of.values()):
+    if not all(by_stage.values()):
         return None
-    low = min(one.similarity for some in of.values() for one in some)
-    figures = [_map(stage, of[stage], low, facts) for stage in STAGES]
-    series = [(stage, [one.similarity for one in of[stage]]) for stage in STAGES]
+    low = min(pair.similarity for pairs in by_stage.values() for pair in pairs)
+    figures = [_map(stage, by_stage[stage], low, facts) for stage in STAGES]
+    series = [(stage, [pair.similarity for pair in by_stage[stage]]) for stage in STAGES]
     span = (min(low, 0.99), 1.0)
     figures.append(
         Figure("Both", "Similarities of every two models.", histogram(series, span, "similarity", "before and after"))
     )
-    return Spaces(tuple(_row(stage, of[stage], facts) for stage in STAGES), tuple(figures), _line(of))
+    return Spaces(tuple(_row(stage, by_stage[stage], facts) for stage in STAGES), tuple(figures), _line(by_stage))
 
 
-def _row(stage: str, some: list[Similar], facts: Facts) -> StageRow:
-    values = np.array([one.similarity for one in some])
-    worst = min(some, key=lambda one: one.similarity)
+def _row(stage: str, pairs: list[Similar], facts: Facts) -> StageRow:
+    values = np.array([pair.similarity for pair in pairs])
+    worst = min(pairs, key=lambda pair: pair.similarity)
     return StageRow(
         stage=f"{stage} training",
         mean=f"{values.mean():.3f}",
         spread=f"{values.std():.3f}",
-        centred=f"{np.mean([one.centred for one in some]):.3f}",
+        centred=f"{np.mean([pair.centred for pair in pairs]):.3f}",
         worst=f"{worst.similarity:.3f} ({worst.low:.3f} to {worst.high:.3f})",
         worst_pair=f"{_name(worst.model_a, facts)} and {_name(worst.model_b, facts)}",
     )
 
 
-def _line(of: dict[str, list[Similar]]) -> str:
-    before, after = (np.array([one.similarity for one in of[stage]]) for stage in STAGES)
-    spread = float(before.std())
-    pairs = {(one.model_a, one.model_b): one for one in of["before"]}
-    both = [(pairs[at], one) for one in of["after"] if (at := (one.model_a, one.model_b)) in pairs]
-    grew = sum(later.low > earlier.high for earlier, later in both)
-    line = f"{words.count(grew)} of {words.plural(len(both), 'pair')} grew more alike, beyond both intervals."
+def _line(by_stage: dict[str, list[Similar]]) -> str:
+    similarities_before, similarities_after = (
+        np.array([pair.similarity for pair in by_stage[stage]]) for stage in STAGES
+    )
+    spread = float(similarities_before.std())
+    pairs = {(pair.model_a, pair.model_b): pair for pair in by_stage["before"]}
+    matched = [(pairs[key], pair) for pair in by_stage["after"] if (key := (pair.model_a, pair.model_b)) in pairs]
+    more_alike = sum(later.low > earlier.high for earlier, later in matched)
+    line = f"{words.count(more_alike)} of {words.plural(len(matched), 'pair')} grew more alike, beyond both intervals."
     if spread > 0:
-        far = (float(after.min()) - float(before.mean())) / spread
-        where = "above" if far >= 0 else "below"
-        line += f" The least alike pair after training is {abs(far):.2f} standard deviations {where} the mean before."
+        z = (float(similarities_after.min()) - float(similarities_before.mean())) / spread
+        where = "above" if z >= 0 else "below"
+        line += f" The least alike pair after training is {abs(z):.2f} standard deviations {where} the mean before."
     return line
 
 
-def _map(stage: str, some: list[Similar], low: float, facts: Facts) -> Figure:
-    models = list(dict.fromkeys(name for one in some for name in (one.model_a, one.model_b)))
-    at = {(one.model_a, one.model_b): one for one in some} | {(one.model_b, one.model_a): one for one in some}
+def _map(stage: str, pairs_of_stage: list[Similar], low: float, facts: Facts) -> Figure:
+    models = list(dict.fromkeys(name for pair in pairs_of_stage for name in (pair.model_a, pair.model_b)))
+    by_models = {(pair.model_a, pair.model_b): pair for pair in pairs_of_stage} | {
+        (pair.model_b, pair.model_a): pair for pair in pairs_of_stage
+    }
     names = [_name(model, facts) for model in models]
-    cells = [[_cell((a, b), at.get((a, b)), low, facts) for b in models] for a in models]
+    cells = [[_cell((a, b), by_models.get((a, b)), low, facts) for b in models] for a in models]
     return Figure(
         f"{stage.capitalize()} training",
         f"From {low:.3f} to 1.",
@@ -91,14 +96,14 @@ def _map(stage: str, some: list[Similar], low: float, facts: Facts) -> Figure:
     )
 
 
-def _cell(models: tuple[str, str], one: Similar | None, low: float, facts: Facts) -> Cell:
+def _cell(models: tuple[str, str], pair: Similar | None, low: float, facts: Facts) -> Cell:
     a, b = (_name(model, facts) for model in models)
     if a == b:
         return Cell(1.0, f"{a}: 1")
-    if one is None:
+    if pair is None:
         return Cell(math.nan, "not known")
-    depth = (one.similarity - low) / (1 - low) if low < 1 else 1.0
-    return Cell(depth, f"{a} and {b}: {one.similarity:.4f} ({one.low:.4f} to {one.high:.4f})")
+    depth = (pair.similarity - low) / (1 - low) if low < 1 else 1.0
+    return Cell(depth, f"{a} and {b}: {pair.similarity:.4f} ({pair.low:.4f} to {pair.high:.4f})")
 
 
 def _name(model: str, facts: Facts) -> str:
@@ -130,32 +135,39 @@ class TransferRow:
 
 
 def strongest(facts: Facts) -> tuple[Figure, ...]:
-    known = [one for one in facts.transfer if math.isfinite(one.rho) and abs(one.rho) >= FAIR]
-    known.sort(key=lambda one: (one.p_value, -abs(one.rho)))
-    return tuple(_plot(one, facts) for one in known[:MOST_PLOTS])
+    correlations = [
+        correlation for correlation in facts.transfer if math.isfinite(correlation.rho) and abs(correlation.rho) >= FAIR
+    ]
+    correlations.sort(key=lambda correlation: (correlation.p_value, -abs(correlation.rho)))
+    return tuple(_plot(correlation, facts) for correlation in correlations[:MOST_PLOTS])
 
 
-def _plot(one: Correlation, facts: Facts) -> Figure:
-    group = "all" if one.view == "global" else one.view.removeprefix("group ")
-    before = facts.values((one.pretraining_dataset, one.pretraining_metric, one.pretraining_attribute), group)
-    after = facts.values((one.downstream_dataset, one.downstream_metric, one.downstream_attribute), group)
-    models = [model for model in one.models if model in before and model in after]
-    points = [Point(facts.names.get(m, m), before[m].value, after[m].value) for m in models]
+def _plot(correlation: Correlation, facts: Facts) -> Figure:
+    group = "all" if correlation.view == "global" else correlation.view.removeprefix("group ")
+    bias_before = facts.values(
+        (correlation.pretraining_dataset, correlation.pretraining_metric, correlation.pretraining_attribute), group
+    )
+    bias_after = facts.values(
+        (correlation.downstream_dataset, correlation.downstream_metric, correlation.downstream_attribute), group
+    )
+    models = [model for model in correlation.models if model in bias_before and model in bias_after]
+    points = [Point(facts.names.get(m, m), bias_before[m].value, bias_after[m].value) for m in models]
     sides = (
-        _side(one.pretraining_metric, one.pretraining_attribute),
-        _side(one.downstream_metric, one.downstream_attribute),
+        _side(correlation.pretraining_metric, correlation.pretraining_attribute),
+        _side(correlation.downstream_metric, correlation.downstream_attribute),
     )
     axes = (Axis.over(sides[0], [p.x for p in points]), Axis.over(sides[1], [p.y for p in points]))
     return Figure(
-        f"ρ = {words.signed(one.rho)}",
-        f"{words.signed_range(one.rho_low, one.rho_high)}; p {words.small_probability(one.p_value)}, q "
-        f"{words.small_probability(one.q_value)}; {words.plural(len(points), 'model')}, {one.view}",
+        f"ρ = {words.signed(correlation.rho)}",
+        f"{words.signed_range(correlation.rho_low, correlation.rho_high)}; p "
+        f"{words.small_probability(correlation.p_value)}, q "
+        f"{words.small_probability(correlation.q_value)}; {words.plural(len(points), 'model')}, {correlation.view}",
         scatter(points, axes, f"{sides[1]} against {sides[0]}, a point a model"),
     )
 
 
 def distribution(facts: Facts) -> Figure | None:
-    rhos = [one.rho for one in facts.transfer if math.isfinite(one.rho)]
+    rhos = [correlation.rho for correlation in facts.transfer if math.isfinite(correlation.rho)]
     if not rhos:
         return None
     fair = sum(abs(rho) >= FAIR for rho in rhos)
@@ -167,74 +179,75 @@ def distribution(facts: Facts) -> Figure | None:
 
 
 def rows(facts: Facts) -> tuple[TransferRow, ...]:
-    known = sorted(
-        (one for one in facts.transfer if math.isfinite(one.rho)), key=lambda one: (one.p_value, -abs(one.rho))
+    correlations = sorted(
+        (correlation for correlation in facts.transfer if math.isfinite(correlation.rho)),
+        key=lambda correlation: (correlation.p_value, -abs(correlation.rho)),
     )
     return tuple(
         TransferRow(
-            before=_side(one.pretraining_metric, one.pretraining_attribute),
-            before_of=clean(one.pretraining_dataset),
-            after=_side(one.downstream_metric, one.downstream_attribute),
-            after_of=clean(one.downstream_dataset),
-            view=one.view,
-            rho=words.signed(one.rho),
-            interval=words.signed_range(one.rho_low, one.rho_high),
-            p=words.small_probability(one.p_value),
-            q=words.small_probability(one.q_value),
-            models=words.count(one.n_models),
-            holds=one.q_value <= facts.alpha,
+            before=_side(correlation.pretraining_metric, correlation.pretraining_attribute),
+            before_of=clean(correlation.pretraining_dataset),
+            after=_side(correlation.downstream_metric, correlation.downstream_attribute),
+            after_of=clean(correlation.downstream_dataset),
+            view=correlation.view,
+            rho=words.signed(correlation.rho),
+            interval=words.signed_range(correlation.rho_low, correlation.rho_high),
+            p=words.small_probability(correlation.p_value),
+            q=words.small_probability(correlation.q_value),
+            models=words.count(correlation.n_models),
+            holds=correlation.q_value <= facts.alpha,
         )
-        for one in known[:MOST_ROWS]
+        for correlation in correlations[:MOST_ROWS]
     )
 
 
 def selection(facts: Facts) -> tuple[Figure, ...]:
     """Plots general performance against bias over all images, with the chosen models marked (Figure 6)."""
     performance, config = facts.performance, mapping(facts.manifest.get("config"))
-    chosen = set(facts.manifest.get("window") or ())
+    chosen_models = set(facts.manifest.get("window") or ())
     limits = config.get("window")
     ends = (float(limits[0]), float(limits[1])) if isinstance(limits, list) else None
     figures: list[Figure] = []
-    for of in dict.fromkeys(one.of for one in facts.biases if one.stage == "pretraining"):
+    for measure in dict.fromkeys(bias.of for bias in facts.biases if bias.stage == "pretraining"):
         if len(figures) == MOST_PLOTS:
             break
-        values = facts.values(of)
+        values = facts.values(measure)
         models = [model for model in values if math.isfinite(performance.get(model, math.nan))]
         if len(models) < 2:
             continue
         points = [
-            Point(facts.names.get(m, m), performance[m], values[m].value, "marked" if m in chosen else "faint")
+            Point(facts.names.get(m, m), performance[m], values[m].value, "marked" if m in chosen_models else "faint")
             for m in models
         ]
         axes = (
             Axis.over("performance", [p.x for p in points]),
-            Axis.over(method.metric(of[1]), [p.y for p in points]),
+            Axis.over(method.metric(measure[1]), [p.y for p in points]),
         )
-        title = f"{clean(of[2])}: {method.metric(of[1])}"
-        figures.append(Figure(title, clean(of[0]), window(points, axes, ends, f"{title} against performance")))
+        title = f"{clean(measure[2])}: {method.metric(measure[1])}"
+        figures.append(Figure(title, clean(measure[0]), window(points, axes, ends, f"{title} against performance")))
     return tuple(figures)
 
 
 def quadrants(facts: Facts) -> tuple[Figure, ...]:
     """Plots gaps before against gaps after, one point per model (Figure 7)."""
-    several: dict[tuple[str, ...], list[Gap]] = {}
+    by_measure: dict[tuple[str, ...], list[Gap]] = {}
     for gap in facts.gaps:
-        of = (
+        measure = (
             gap.attribute,
             gap.pretraining_metric,
             gap.pretraining_dataset,
             gap.downstream_metric,
             gap.downstream_dataset,
         )
-        several.setdefault(of, []).append(gap)
-    shown = [some for some in several.values() if len(some) > 1][: 2 * MOST_PLOTS]
-    return tuple(_quadrant(some, facts) for some in shown)
+        by_measure.setdefault(measure, []).append(gap)
+    plotted = [gaps for gaps in by_measure.values() if len(gaps) > 1][: 2 * MOST_PLOTS]
+    return tuple(_quadrant(gaps, facts) for gaps in plotted)
 
 
 def _quadrant(gaps: list[Gap], facts: Facts) -> Figure:
-    first, of = gaps[0], Counter(gap.quadrant for gap in gaps)
-    same, other = of["I"] + of["III"], of["II"] + of["IV"]
-    chance = binomtest(same, same + other).pvalue if same + other else math.nan
+    first, counts = gaps[0], Counter(gap.quadrant for gap in gaps)
+    same_sign, other_sign = counts["I"] + counts["III"], counts["II"] + counts["IV"]
+    chance = binomtest(same_sign, same_sign + other_sign).pvalue if same_sign + other_sign else math.nan
     points = [
         Point(facts.names.get(gap.model, gap.model), gap.pretraining_gap, gap.downstream_gap, "plain",
               gap.pretraining_reach, gap.downstream_reach)
@@ -248,7 +261,7 @@ def _quadrant(gaps: list[Gap], facts: Facts) -> Figure:
     )
     return Figure(
         f"{clean(first.attribute)}: {names[0]} and {names[1]}",
-        f"Gaps of one sign: {words.count(same)} of {words.plural(same + other, 'model')} (binomial p "
+        f"Gaps of one sign: {words.count(same_sign)} of {words.plural(same_sign + other_sign, 'model')} (binomial p "
         f"{words.small_probability(chance)}).",
         scatter(points, axes, f"gaps in {names[1]} against gaps in {names[0]}, a point a model", quadrants=True),
     )

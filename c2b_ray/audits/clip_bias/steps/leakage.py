@@ -56,16 +56,26 @@ class LeakageResult:
 
 def table(guesses: Sequence[GuessingTask]) -> pa.Table:
     """Returns the rows of the guessing stage, each once."""
-    distinct = {one.guess_id: one for one in guesses}
+    distinct = {guessing_task.guess_id: guessing_task for guessing_task in guesses}
     return pa.table(
         {
             "guess_id": pa.array(list(distinct), pa.string()),
-            "texts": pa.array([list(one.texts) for one in distinct.values()], pa.list_(pa.string())),
-            "groups": pa.array([list(one.groups) for one in distinct.values()], pa.list_(pa.int64())),
-            "settings": pa.array(
-                [[one.number, one.folds, one.seed] for one in distinct.values()], pa.list_(pa.int64())
+            "texts": pa.array(
+                [list(guessing_task.texts) for guessing_task in distinct.values()], pa.list_(pa.string())
             ),
-            "copies": pa.array([list(one.copies) for one in distinct.values()], pa.list_(pa.int64())),
+            "groups": pa.array(
+                [list(guessing_task.groups) for guessing_task in distinct.values()], pa.list_(pa.int64())
+            ),
+            "settings": pa.array(
+                [
+                    [guessing_task.number, guessing_task.folds, guessing_task.seed]
+                    for guessing_task in distinct.values()
+                ],
+                pa.list_(pa.int64()),
+            ),
+            "copies": pa.array(
+                [list(guessing_task.copies) for guessing_task in distinct.values()], pa.list_(pa.int64())
+            ),
         }
     )
 
@@ -84,21 +94,23 @@ def guess(rows: pa.Table, guesser: GroupGuesser) -> pa.Table:
         scores.append(_scores(row["texts"], groups, number, (_folds(groups, copies, folds, seed), seed), guesser))
     columns = {
         "guess_id": rows["guess_id"],
-        "scores": pa.array([some.tolist() for some in scores], pa.list_(pa.float64())),
+        "scores": pa.array([scores_of_text.tolist() for scores_of_text in scores], pa.list_(pa.float64())),
         "error": pa.nulls(rows.num_rows, pa.string()),
     }
     return pa.table(columns).cast(CLIP_GUESSES)
 
 
-def _scores(texts: list[str], groups: Ints, number: int, how: tuple[Ints, int], guesser: GroupGuesser) -> Floats:
-    fold, seed = how
+def _scores(
+    texts: list[str], groups: Ints, number: int, fold_and_seed: tuple[Ints, int], guesser: GroupGuesser
+) -> Floats:
+    fold, seed = fold_and_seed
     result = np.zeros(len(texts))
     for out in range(int(fold.max()) + 1):
         train, test = np.flatnonzero(fold != out), np.flatnonzero(fold == out)
         if not len(test):
             continue
         chances = guesser.probabilities(
-            [texts[at] for at in train], groups[train], [texts[at] for at in test], number, seed + out
+            [texts[i] for i in train], groups[train], [texts[i] for i in test], number, seed + out
         )
         of_group = chances[np.arange(len(test)), groups[test]]
         result[test] = np.where(chances.argmax(axis=1) == groups[test], of_group, 0.0)
@@ -112,8 +124,8 @@ def _folds(groups: Ints, copies: Ints, folds: int, seed: int) -> Ints:
     group_of = groups[first]
     result = np.empty(len(first), np.int64)
     for group in np.unique(group_of):
-        at = random.permutation(np.flatnonzero(group_of == group))
-        result[at] = (np.arange(len(at)) + random.integers(folds)) % folds
+        members = random.permutation(np.flatnonzero(group_of == group))
+        result[members] = (np.arange(len(members)) + random.integers(folds)) % folds
     of_text: Ints = result[image]
     return of_text
 

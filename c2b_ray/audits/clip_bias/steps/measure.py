@@ -164,8 +164,8 @@ class Attribute:
         """Returns why no bias can be measured among these images; None where it can."""
         counts = np.bincount(self.codes[members][self.codes[members] >= 0], minlength=len(self.values))
         if len(self.values) < 2:
-            what = f"only {self.values[0]!r}" if self.values else "none"
-            return f"{self.name} has {what} as a value: a bias needs two"
+            values_text = f"only {self.values[0]!r}" if self.values else "none"
+            return f"{self.name} has {values_text} as a value: a bias needs two"
         absent = [value for value, count in zip(self.values, counts, strict=True) if count == 0]
         if absent:
             return f"no image here has the {self.name} {absent[0]!r}: its rate is unknown, so the bias is"
@@ -201,36 +201,36 @@ class Skew:
         return max(1, min(self.most, int(images * self.share)))
 
 
-def seeded(chance: Chance, *what: object) -> Chance:
+def seeded(chance: Chance, *subject: object) -> Chance:
     """Returns the settings with a seed that follows from what is tested, so that the order of work changes no
     result."""
-    return replace(chance, seed=seed_of("clip-bias", chance.seed, *what))
+    return replace(chance, seed=seed_of("clip-bias", chance.seed, *subject))
 
 
 def measure_disparity(
-    measured: MeasuredModels,
+    measurements: MeasuredModels,
     key: Key,
     scores: Mapping[str, tuple[Floats, Floats]],
-    at: tuple[Attribute, ImageSubset],
+    subset: tuple[Attribute, ImageSubset],
     chance: Chance,
     copies: Ints | None = None,
 ) -> None:
     """Adds rows of the KL of a score's group means, and of these means. `scores`: model → totals and counts
     (images,). `copies`: for each image, the number of the first that is the same picture; these count as one."""
-    attribute, view = at
+    attribute, view = subset
     members = view.members[attribute.within(view.members) >= 0]
     models = list(scores)
-    totals, counts = (np.stack([scores[model][which][members] for model in models]) for which in (0, 1))
+    totals, counts = (np.stack([scores[model][part][members] for model in models]) for part in (0, 1))
     answered = members[(counts > 0).all(axis=0)]
     if (problem := attribute.problem(answered)) is not None:
-        measured.unknown(models, key, len(answered), problem)
+        measurements.unknown(models, key, len(answered), problem)
         return
     codes = attribute.within(members)
     if copies is not None:
         totals, counts, codes = _by_picture(totals, counts, codes, copies[members])
     chance = seeded(chance, key.dataset, key.attribute, key.view, key.group)
     result = disparity(Scores(totals, counts), codes, len(attribute.values), chance)
-    seen = np.bincount(attribute.within(answered), minlength=len(attribute.values))
+    group_sizes = np.bincount(attribute.within(answered), minlength=len(attribute.values))
     for number, model in enumerate(models):
         note = None if np.isfinite(result.value[number]) else "no group has a score above 0"
         value, low, high = result.value[number], result.low[number], result.high[number]
@@ -238,47 +238,49 @@ def measure_disparity(
             model, key, float(value), float(low), float(high), len(answered), float(result.expected[number]),
             float(result.p_value[number]), note=note, replicates=result.replicates[:, number],
         )  # fmt: skip
-        measured.biases.append(row)
+        measurements.biases.append(row)
         for group, name in enumerate(attribute.values):
             rate, error = float(result.rates[number, group]), float(result.errors[number, group])
-            of = key.metric.removeprefix("kl_")
-            measured.rates.append(
-                RateRow(model, key, of, name, rate, error, float(result.reach[number]), int(seen[group]))
+            score = key.metric.removeprefix("kl_")
+            measurements.rates.append(
+                RateRow(model, key, score, name, rate, error, float(result.reach[number]), int(group_sizes[group]))
             )
 
 
 def _by_picture(totals: Floats, counts: Floats, codes: Ints, copies: Ints) -> tuple[Floats, Floats, Ints]:
     """Adds up the scores of copies with one value: means stay as they are, and copies are one picture's evidence."""
-    pictures, which = np.unique(np.stack([copies, codes]), axis=1, return_inverse=True)
-    of, number = which.ravel(), pictures.shape[1]
-    sums = np.stack([[np.bincount(of, of_model, number) for of_model in some] for some in (totals, counts)])
+    pictures, picture = np.unique(np.stack([copies, codes]), axis=1, return_inverse=True)
+    picture_numbers, number = picture.ravel(), pictures.shape[1]
+    sums = np.stack(
+        [[np.bincount(picture_numbers, of_model, number) for of_model in numbers] for numbers in (totals, counts)]
+    )
     return sums[0].astype(np.float64), sums[1].astype(np.float64), pictures[1]
 
 
 def measure_skew(
-    measured: MeasuredModels,
+    measurements: MeasuredModels,
     key: Key,
     scores: Mapping[str, Vectors],
-    at: tuple[Attribute, ImageSubset],
-    how: tuple[Skew, Chance],
+    subset: tuple[Attribute, ImageSubset],
+    skew_settings: tuple[Skew, Chance],
     copies: Ints | None = None,
 ) -> None:
     """Adds rows of the mean MaxSkew@k over texts. `scores`: model → similarities (texts, images). `copies`: as for
     `measure_disparity`; they count in the shares, and are one picture's evidence."""
-    (attribute, view), (skew, chance) = at, how
+    (attribute, view), (skew, chance) = subset, skew_settings
     members = view.members[attribute.within(view.members) >= 0]
     if (problem := attribute.problem(members)) is not None:
-        measured.unknown(list(scores), key, len(members), problem)
+        measurements.unknown(list(scores), key, len(members), problem)
         return
     codes, k = attribute.within(members), skew.k(len(members))
-    alike = None if copies is None else copies[members]
+    copies_of_members = None if copies is None else copies[members]
     chance = seeded(chance, key.dataset, key.attribute, key.view, key.group)
     for model, similar in scores.items():
         ranked = similar[:, members]
         order = np.argsort(-ranked, axis=1, kind="stable")
-        result = mean_max_skew(order, codes, len(attribute.values), k, chance, alike)
+        result = mean_max_skew(order, codes, len(attribute.values), k, chance, copies_of_members)
         value, low, high = result.value, result.low, result.high
-        note = _by_chance(result, attribute.values) + _few(codes, alike, attribute)
+        note = _by_chance(result, attribute.values) + _few(codes, copies_of_members, attribute)
         if skew.rule != "formula":
             value = _by_rule(ranked, codes, k, skew.rule)
             note = (
@@ -289,7 +291,7 @@ def measure_skew(
             model, key, value, low, high, len(members), result.expected, result.p_value, k=k,
             rule=skew.rule, note=note, replicates=result.replicates, **_favoured(result, attribute.values),
         )  # fmt: skip
-        measured.biases.append(row)
+        measurements.biases.append(row)
 
 
 class _Favoured(TypedDict, total=False):
@@ -320,16 +322,16 @@ def _by_chance(skew: MeanSkew, values: Sequence[str]) -> str:
     )
 
 
-def _few(codes: Ints, alike: Ints | None, attribute: Attribute) -> str:
+def _few(codes: Ints, copies: Ints | None, attribute: Attribute) -> str:
     """Returns a remark where the rarest value has few images: the interval allows for what others would show."""
-    pictures = np.arange(len(codes)) if alike is None else alike
+    pictures = np.arange(len(codes)) if copies is None else copies
     counts = np.array([len(np.unique(pictures[codes == number])) for number in range(len(attribute.values))])
     rarest = int(counts.argmin())
     if counts[rarest] >= FEW:
         return ""
-    what = "image has" if counts[rarest] == 1 else "different images have"
-    few = f"{counts[rarest]} {what} the {attribute.name} {attribute.values[rarest]!r}"
-    return f"; only {few}, so the interval is wide"
+    noun = "image has" if counts[rarest] == 1 else "different images have"
+    rarest_count = f"{counts[rarest]} {noun} the {attribute.name} {attribute.values[rarest]!r}"
+    return f"; only {rarest_count}, so the interval is wide"
 
 
 def _by_rule(ranked: Vectors, codes: Ints, k: int, rule: SkewRule) -> float:

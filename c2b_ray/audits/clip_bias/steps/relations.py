@@ -46,23 +46,23 @@ def pair_table(rows: Sequence[BiasRow], alpha: float, margin: float) -> pa.Table
         if row.key.view == GLOBAL and np.isfinite(row.value):
             of_key.setdefault(row.key, []).append(row)
     pairs = []
-    for key, some in of_key.items():
-        for a, b in combinations(some, 2):
+    for key, of_models in of_key.items():
+        for a, b in combinations(of_models, 2):
             least = margin_of(key.metric, margin)
             low, high, p_value = difference_of_estimates(_estimate(a), _estimate(b), 1 - alpha, least)
-            of = (key.dataset, key.metric, key.attribute)
-            pairs.append(_Pair(a.model, b.model, *of, a.value - b.value, low, high, p_value))
+            measure = (key.dataset, key.metric, key.attribute)
+            pairs.append(_Pair(a.model, b.model, *measure, a.value - b.value, low, high, p_value))
     q_values = benjamini_hochberg([pair.p_value for pair in pairs])
-    judged = [
+    result_rows = [
         {**vars(pair), "q_value": float(q), "verdict": APART if q <= alpha else ALIKE}
         for pair, q in zip(pairs, q_values, strict=True)
     ]
-    return pa.Table.from_pylist(judged, MODEL_PAIRS)
+    return pa.Table.from_pylist(result_rows, MODEL_PAIRS)
 
 
 def _estimate(row: BiasRow) -> SampledEstimate:
-    drawn = np.zeros(0) if row.replicates is None else row.replicates
-    return SampledEstimate(row.value, row.value_low, row.value_high, drawn)
+    samples = np.zeros(0) if row.replicates is None else row.replicates
+    return SampledEstimate(row.value, row.value_low, row.value_high, samples)
 
 
 def margin_of(metric: str, margin: float) -> float:
@@ -83,8 +83,8 @@ def gap_table(rates: Sequence[RateRow]) -> pa.Table:
     before, after = (_gaps([row for row in rates if row.key.stage == stage]) for stage in (PRETRAINING, DOWNSTREAM))
     gap_rows = []
     for (model, key), (gap, reach, names) in before.items():
-        for (other, later), (change, width, others) in after.items():
-            if other != model or later.attribute != key.attribute or others != names:
+        for (other, later), (change, width, other_names) in after.items():
+            if other != model or later.attribute != key.attribute or other_names != names:
                 continue
             gap_rows.append(
                 {
@@ -107,14 +107,14 @@ def quadrant(x: float, y: float) -> str:
 
 
 def _gaps(rates: Sequence[RateRow]) -> dict[tuple[str, Key], tuple[float, float, tuple[str, str]]]:
-    of: dict[tuple[str, Key], list[RateRow]] = {}
+    by_model_and_key: dict[tuple[str, Key], list[RateRow]] = {}
     for row in rates:
         if row.key.view == GLOBAL:
-            of.setdefault((row.model, row.key), []).append(row)
+            by_model_and_key.setdefault((row.model, row.key), []).append(row)
     result = {}
-    for where, some in of.items():
-        if len(some) == 2:
-            first, second = some
+    for where, two_rates in by_model_and_key.items():
+        if len(two_rates) == 2:
+            first, second = two_rates
             error = float(np.hypot(first.standard_error, second.standard_error))
             names = (first.attribute_value, second.attribute_value)
             result[where] = (first.rate - second.rate, first.reach * error, names)
@@ -129,11 +129,11 @@ ByKey = Mapping[Key, Floats]
 
 def by_key(rows: Sequence[BiasRow], models: Sequence[str]) -> dict[Key, Floats]:
     """Returns the values of these models, in their order, by `Key`; NaN where a model has none."""
-    at = {model: number for number, model in enumerate(models)}
+    position = {model: number for number, model in enumerate(models)}
     result: dict[Key, Floats] = {}
     for row in rows:
-        if row.model in at:
-            result.setdefault(row.key, np.full(len(models), np.nan))[at[row.model]] = row.value
+        if row.model in position:
+            result.setdefault(row.key, np.full(len(models), np.nan))[position[row.model]] = row.value
     return result
 
 
@@ -165,7 +165,9 @@ def transfer_table(
                 "downstream_dataset": after.dataset,
                 "view": GLOBAL if before.view == GLOBAL else f"group {before.group}",
                 **result,
-                "models": [model for model, held in zip(models, _both(values, before, after), strict=True) if held],
+                "models": [
+                    model for model, has_both in zip(models, _both(values, before, after), strict=True) if has_both
+                ],
             }
         )
     return pa.Table.from_pylist(_with_q(correlations), TRANSFER)
@@ -175,9 +177,9 @@ def locality_table(rows: Sequence[BiasRow], models: Sequence[str], confidence: f
     """Correlates each group's bias with the bias over all images, by metric and attribute (Ramos et al. 2025,
     Table 2)."""
     values = by_key(rows, models)
-    whole = {(key.dataset, key.metric, key.attribute): key for key in values if key.view == GLOBAL}
+    global_key = {(key.dataset, key.metric, key.attribute): key for key in values if key.view == GLOBAL}
     local = [key for key in values if key.view != GLOBAL]
-    pairs = [(key, whole[key.dataset, key.metric, key.attribute]) for key in local]
+    pairs = [(key, global_key[key.dataset, key.metric, key.attribute]) for key in local]
     correlations = [
         {
             "dataset": key.dataset, "metric": key.metric, "attribute": key.attribute, "group": key.group, **result,
@@ -193,33 +195,33 @@ def _comparable(before: Key, after: Key, datasets: Mapping[str, str]) -> bool:
     return before.group == after.group and datasets[after.dataset] == before.dataset
 
 
-def _both(values: ByKey, one: Key, other: Key) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    return np.asarray(np.isfinite(values[one]) & np.isfinite(values[other]))
+def _both(values: ByKey, first: Key, second: Key) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return np.asarray(np.isfinite(values[first]) & np.isfinite(values[second]))
 
 
 def _correlated(values: ByKey, pairs: Sequence[tuple[Key, Key]], confidence: float) -> Iterator[dict[str, float | int]]:
     """Yields the correlation of each pair over the models that have both; pairs with the same models are computed
     together."""
-    together: dict[bytes, list[int]] = {}
-    for number, (one, other) in enumerate(pairs):
-        together.setdefault(_both(values, one, other).tobytes(), []).append(number)
+    by_models: dict[bytes, list[int]] = {}
+    for number, (first_key, other) in enumerate(pairs):
+        by_models.setdefault(_both(values, first_key, other).tobytes(), []).append(number)
     done: dict[int, dict[str, float | int]] = {}
-    for mask, numbers in together.items():
-        held = np.frombuffer(mask, bool)
+    for mask, numbers in by_models.items():
+        has_both = np.frombuffer(mask, bool)
         first = list(dict.fromkeys(pairs[number][0] for number in numbers))
         second = list(dict.fromkeys(pairs[number][1] for number in numbers))
-        x, y = (np.stack([values[key][held] for key in keys]) for keys in (first, second))
+        x, y = (np.stack([values[key][has_both] for key in keys]) for keys in (first, second))
         result = rank_correlations(x, y, confidence)
-        row, column = ({key: at for at, key in enumerate(keys)} for keys in (first, second))
+        row, column = ({key: i for i, key in enumerate(keys)} for keys in (first, second))
         for number in numbers:
-            at = row[pairs[number][0]], column[pairs[number][1]]
+            cell = row[pairs[number][0]], column[pairs[number][1]]
             done[number] = {
-                "rho": float(result.rho[at]),
-                "rho_low": float(result.low[at]),
-                "rho_high": float(result.high[at]),
-                "p_value": float(result.p_value[at]),
-                "t_p_value": float(result.t_p_value[at]),
-                "n_models": int(held.sum()),
+                "rho": float(result.rho[cell]),
+                "rho_low": float(result.low[cell]),
+                "rho_high": float(result.high[cell]),
+                "p_value": float(result.p_value[cell]),
+                "t_p_value": float(result.t_p_value[cell]),
+                "n_models": int(has_both.sum()),
             }
     return (done[number] for number in range(len(pairs)))
 

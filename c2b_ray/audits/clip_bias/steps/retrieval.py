@@ -31,8 +31,16 @@ class Gallery:
 
     @staticmethod
     def of(captions: Sequence[Sequence[str]]) -> Gallery:
-        numbers = {text: number for number, text in enumerate(dict.fromkeys(one for some in captions for one in some))}
-        return Gallery(tuple(numbers), tuple(tuple(sorted({numbers[one] for one in some})) for some in captions))
+        numbers = {
+            text: number
+            for number, text in enumerate(
+                dict.fromkeys(caption for image_captions in captions for caption in image_captions)
+            )
+        }
+        return Gallery(
+            tuple(numbers),
+            tuple(tuple(sorted({numbers[caption] for caption in image_captions})) for image_captions in captions),
+        )
 
 
 def recalled(images: Vectors, texts: Vectors, gallery: Gallery, k: int, hit: str) -> tuple[Floats, Floats]:
@@ -43,9 +51,9 @@ def recalled(images: Vectors, texts: Vectors, gallery: Gallery, k: int, hit: str
     """
     totals, counts = np.zeros(len(images)), np.zeros(len(images))
     for start in range(0, len(images), IMAGES_AT_ONCE):
-        near = images[start : start + IMAGES_AT_ONCE].astype(np.float64) @ texts.T.astype(np.float64)
-        retrieved = _nearest(near, k)
-        for row in range(len(near)):
+        cosines = images[start : start + IMAGES_AT_ONCE].astype(np.float64) @ texts.T.astype(np.float64)
+        retrieved = _nearest(cosines, k)
+        for row in range(len(cosines)):
             captions_of_image = gallery.of_image[start + row]
             if not captions_of_image:
                 continue
@@ -55,14 +63,14 @@ def recalled(images: Vectors, texts: Vectors, gallery: Gallery, k: int, hit: str
     return totals, counts
 
 
-def _nearest(near: Floats, k: int) -> NDArray[np.bool_]:
+def _nearest(cosines: Floats, k: int) -> NDArray[np.bool_]:
     """Returns which texts are the k nearest of each row, ties in their order."""
-    if k >= near.shape[1]:
-        return np.ones(near.shape, bool)
-    limit = -np.partition(-near, k - 1, axis=1)[:, k - 1 : k]
-    above, level = near > limit, near == limit
-    room = k - above.sum(axis=1, keepdims=True)
-    result: NDArray[np.bool_] = above | (level & (np.cumsum(level, axis=1) <= room))
+    if k >= cosines.shape[1]:
+        return np.ones(cosines.shape, bool)
+    limit = -np.partition(-cosines, k - 1, axis=1)[:, k - 1 : k]
+    above, level = cosines > limit, cosines == limit
+    places_left = k - above.sum(axis=1, keepdims=True)
+    result: NDArray[np.bool_] = above | (level & (np.cumsum(level, axis=1) <= places_left))
     return result
 
 
@@ -74,15 +82,15 @@ def alike_of(images: Vectors) -> Ints:
     return np.array([first.setdefault(row.tobytes(), number) for number, row in enumerate(rounded)], np.int64)
 
 
-def copies_of(alike: Ints) -> Ints:
-    """Returns for each image the number of the first one that is the same picture to every model. `alike`: (models,
-    images).
+def copies_of(copies_by_model: Ints) -> Ints:
+    """Returns for each image the number of the first one that is the same picture to every model. `copies_by_model`:
+    (models, images).
 
     Where fewer than half of the images differ, the models cannot distinguish them, and nothing counts as a copy.
     """
-    _, first, picture = np.unique(alike, axis=1, return_index=True, return_inverse=True)
-    if 2 * len(first) < alike.shape[1]:
-        return np.arange(alike.shape[1])
+    _, first, picture = np.unique(copies_by_model, axis=1, return_index=True, return_inverse=True)
+    if 2 * len(first) < copies_by_model.shape[1]:
+        return np.arange(copies_by_model.shape[1])
     of_image: Ints = first[picture.ravel()]
     return of_image
 

@@ -59,24 +59,24 @@ class FiftyOne:
         _joined(folder, "samples.json", '{"samples": [', "]}", [_part("samples", number) for number in about.files])
         head = f'{{"classes": {json.dumps(list(self.labels))}, "labels": {{'
         _joined(folder, "labels.json", head, "}}", [_part("labels", number) for number in about.files])
-        known = {
+        metadata = {
             "info": {"config": cleaned(dict(about.config)), "rows": about.rows},
             "default_classes": list(self.labels),
         }
-        folder.put("metadata.json", json_line(known))
+        folder.put("metadata.json", json_line(metadata))
         folder.put("README.md", huggingface.text(about, {}, LOADING).encode())
 
 
 def sample(row: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Returns a sample of FiftyOne. An undecided answer has no label and is left out."""
-    known = record(row)
+    fields = record(row)
     result = {"filepath": name, "tags": [], "ground_truth": {"_cls": "Classification", "label": row["label"]}}
-    result |= {column: known[column] for column in _PLAIN} | {"image_id": row["image_id"]}
-    taken = set(result)
+    result |= {column: fields[column] for column in _PLAIN} | {"image_id": row["image_id"]}
+    used_fields = set(result)
     for number, answer in enumerate(row["answers"]):
-        # Fields are identifiers; the number tells specs apart that come to the same one.
+        # Field names are identifiers; the number tells specs with the same identifier apart.
         field = f"predicted_{number}_{re.sub(r'[^0-9a-z]+', '_', answer['classifier'].lower()).strip('_')[-60:]}"
-        if answer["predicted"] is not None and field not in taken:
+        if answer["predicted"] is not None and field not in used_fields:
             likeliest = float(answer["probabilities"][0]) if answer["probabilities"] else None
             result[field] = {
                 "_cls": "Classification",

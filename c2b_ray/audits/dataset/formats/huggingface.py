@@ -76,10 +76,10 @@ def _body(about: ExportedRows) -> str:
             "## What the build left out\n",
             _table(("reason", "images"), [(name, words.count(n)) for name, n in drops.items()]),
         ]
-    shown = {name: value for name, value in config.items() if value is not None}
+    settings = {name: value for name, value in config.items() if value is not None}
     parts += [
         "## How it was built\n",
-        f"```yaml\n{yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=120)}```\n",
+        f"```yaml\n{yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=120)}```\n",
     ]
     return "\n".join(parts)
 

@@ -82,22 +82,24 @@ class PageView:
     gallery: Gallery
 
 
-def index_page(about: DatasetOverview, examples: Sequence[Mapping[str, Any]]) -> str:
-    return render("browse_index.html.j2", index_view(about, examples), (*STYLES, "browse.css"))
+def index_page(overview: DatasetOverview, examples: Sequence[Mapping[str, Any]]) -> str:
+    return render("browse_index.html.j2", index_view(overview, examples), (*STYLES, "browse.css"))
 
 
-def index_view(about: DatasetOverview, examples: Sequence[Mapping[str, Any]]) -> IndexView:
-    named = about.classifier or about.config.get("classifier") or "a classifier"
-    names = [named] if isinstance(named, str) else list(named)
-    draws = (about.manifest.get("draws") or 0) if isinstance(about.manifest.get("draws"), int) else 0
-    drops: Mapping[str, int] = about.manifest.get("drops") or {}
-    without: Mapping[str, int] = about.manifest.get("without_value") or {}
+def index_view(overview: DatasetOverview, examples: Sequence[Mapping[str, Any]]) -> IndexView:
+    configured = overview.classifier or overview.config.get("classifier") or "a classifier"
+    names = [configured] if isinstance(configured, str) else list(configured)
+    draws = (overview.manifest.get("draws") or 0) if isinstance(overview.manifest.get("draws"), int) else 0
+    drops: Mapping[str, int] = overview.manifest.get("drops") or {}
+    without: Mapping[str, int] = overview.manifest.get("without_value") or {}
     return IndexView(
-        title=clean(about.location),
+        title=clean(overview.location),
         classifiers=words.listed([clean_setting(str(name)) for name in names]),
-        tally=f"{words.plural(about.rows, 'image')} of {words.plural(len(about.facets['label'][0]), 'label')}",
+        tally=f"{words.plural(overview.rows, 'image')} of {words.plural(len(overview.facets['label'][0]), 'label')}",
         scale=f"Kept of {words.plural(draws, 'draw')}." if draws else "",
-        facets=tuple(_facet(name, counts, numbers, about.rows) for name, (counts, numbers) in about.facets.items()),
+        facets=tuple(
+            _facet(name, counts, numbers, overview.rows) for name, (counts, numbers) in overview.facets.items()
+        ),
         drops=(
             *((name.replace("_", " "), words.count(count)) for name, count in drops.items()),
             *((f"without {clean(name)} in the table", words.count(count)) for name, count in without.items()),
@@ -109,11 +111,12 @@ def index_view(about: DatasetOverview, examples: Sequence[Mapping[str, Any]]) ->
 def value_page(page_of: PageOf, records: Sequence[Mapping[str, Any]], before: int) -> str:
     """Renders a page. `before`: the number of images on earlier pages."""
     page, pages = page_of.page
-    shown, count = page_of.shown
+    images_shown, count = page_of.shown
     view = PageView(
         facet=page_of.facet,
         value=clean(page_of.value),
-        tally=("" if shown == count else f"The first {words.count(shown)} of ") + words.plural(count, "image"),
+        tally=("" if images_shown == count else f"The first {words.count(images_shown)} of ")
+        + words.plural(count, "image"),
         back=f"{page_of.number}-{page - 1}.html" if page > 1 else "",
         onward=f"{page_of.number}-{page + 1}.html" if page < pages else "",
         pages=f"Page {words.count(page)} of {words.count(pages)}" if pages > 1 else "",
@@ -128,11 +131,15 @@ def _facet(name: str, counts: Mapping[str, int], numbers: Mapping[str, int], row
         for value, count in list(counts.items())[:MOST_ROWS]
         if value in numbers
     )
-    left = len(counts) - len(values)
-    rest = sum(counts.values()) - sum(counts[value] for value in list(counts)[: len(values)])
-    more = f"And {words.plural(left, 'value')} more, with {words.plural(rest, 'image')}." if left else ""
+    values_left = len(counts) - len(values)
+    images_left = sum(counts.values()) - sum(counts[value] for value in list(counts)[: len(values)])
+    remainder = (
+        f"And {words.plural(values_left, 'value')} more, with {words.plural(images_left, 'image')}."
+        if values_left
+        else ""
+    )
     kinds = words.plural(len(counts), name)
-    return FacetView(TITLES[name], f"{kinds}, commonest first", values, more, SHOWN_FIRST)
+    return FacetView(TITLES[name], f"{kinds}, commonest first", values, remainder, SHOWN_FIRST)
 
 
 def _gallery(records: Sequence[Mapping[str, Any]], title: str) -> Gallery:

@@ -33,11 +33,11 @@ class Failure:
     galleries: tuple[Gallery, ...]
 
 
-def failure_view(shown: FailureWithNeighbours) -> Failure:
-    first = shown.neighbours[0]
+def failure_view(failure: FailureWithNeighbours) -> Failure:
+    first = failure.neighbours[0]
     label, predicted = first["label"], first["predicted"] or "several labels alike"
     itself = Picture(
-        source=thumbnail_or_nothing(shown.image, SIDE),
+        source=thumbnail_or_nothing(failure.image, SIDE),
         key=clean(first["image_id"]),
         alt=f"{words.article(label)}{label}, taken for {predicted}".capitalize(),
         label=f"taken for {predicted}",
@@ -47,9 +47,9 @@ def failure_view(shown: FailureWithNeighbours) -> Failure:
     )
     galleries = [Gallery("wrong", WRONG, "The failure", (itself,))]
     for among, title in (("all", "Nearest of all"), ("same_label", f"Nearest that show {words.article(label)}{label}")):
-        rows = sorted((row for row in shown.neighbours if row["among"] == among), key=lambda row: int(row["rank"]))
+        rows = sorted((row for row in failure.neighbours if row["among"] == among), key=lambda row: int(row["rank"]))
         if rows:
-            galleries.append(Gallery("right", "", title, tuple(_neighbour(row, shown.pictures) for row in rows)))
+            galleries.append(Gallery("right", "", title, tuple(_neighbour(row, failure.pictures) for row in rows)))
     return Failure(f"{label}, taken for {predicted}", tuple(galleries))
 
 
@@ -114,14 +114,14 @@ class EvaluationView:
     failures: tuple[Failure, ...]
 
 
-def evaluation_page(results: Mapping[str, Any], shown: Sequence[FailureWithNeighbours]) -> str:
+def evaluation_page(results: Mapping[str, Any], failures: Sequence[FailureWithNeighbours]) -> str:
     """Renders the page. `results`: the content of results.json."""
-    return render("evaluation.html.j2", evaluation_view(results, shown), (*STYLES, "browse.css"))
+    return render("evaluation.html.j2", evaluation_view(results, failures), (*STYLES, "browse.css"))
 
 
-def evaluation_view(results: Mapping[str, Any], shown: Sequence[FailureWithNeighbours]) -> EvaluationView:
-    names = names_of([one["name"] for one in results["classifiers"]])
-    shared = results["similarity"]
+def evaluation_view(results: Mapping[str, Any], failures: Sequence[FailureWithNeighbours]) -> EvaluationView:
+    names = names_of([entry["name"] for entry in results["classifiers"]])
+    similarity = results["similarity"]
     return EvaluationView(
         title=clean(results["dataset"]),
         headline=_headline(results, names),
@@ -132,14 +132,14 @@ def evaluation_view(results: Mapping[str, Any], shown: Sequence[FailureWithNeigh
         rates=tuple(_rates(results, rule, names) for rule in RULES),
         transfer=tuple(_transfer(results, rule, names) for rule in RULES),
         consistency=tuple(
-            _consistency(results, rule, of, names)
-            for of in dict.fromkeys(row["of"] for row in results["consistency"])
+            _consistency(results, rule, images_counted, names)
+            for images_counted in dict.fromkeys(row["of"] for row in results["consistency"])
             for rule in RULES
         ),
-        similarity=() if shared is None else tuple(_similarity(shared)),
-        similarity_notes=() if shared is None else tuple(_similarity_notes(shared)),
-        agreement="" if shared is None else _agreement(shared["agreement"]),
-        failures=tuple(failure_view(one) for one in shown),
+        similarity=() if similarity is None else tuple(_similarity(similarity)),
+        similarity_notes=() if similarity is None else tuple(_similarity_notes(similarity)),
+        agreement="" if similarity is None else _agreement(similarity["agreement"]),
+        failures=tuple(failure_view(failure) for failure in failures),
     )
 
 
@@ -186,22 +186,26 @@ def _of_selection(results: Mapping[str, Any], names: Mapping[str, str]) -> list[
     """Says that images are missing on which the classifiers of the build are right: κ is not what it is elsewhere."""
     if len(names) < 2 or not any(name in results["built"] for name in names):
         return []
-    built = words.listed([clean_setting(name) for name in results["built"]])
-    whom = f"{built} fails" if len(results["built"]) == 1 else f"at least one of {built} fails"
-    more = "" if results["similarity"] else ": --reference names some"
+    build_classifiers = words.listed([clean_setting(name) for name in results["built"]])
+    condition = (
+        f"{build_classifiers} fails" if len(results["built"]) == 1 else f"at least one of {build_classifiers} fails"
+    )
+    hint = "" if results["similarity"] else ": --reference names some"
     return [
-        f"Images are here because {whom}; others are missing. So error consistency here is lower than on images that "
-        f"nobody selected, and may lie below 0 where errors agree{more}."
+        f"Images are here because {condition}; others are missing. So error consistency here is lower than on images "
+        f"that nobody selected, and may lie below 0 where errors agree{hint}."
     ]
 
 
 def _rates(results: Mapping[str, Any], rule: str, names: Mapping[str, str]) -> Matrix:
-    of = [kind for kind in ("dataset", "reference") if any(row["of"] == kind for row in results["rates"])]
+    image_kinds = [kind for kind in ("dataset", "reference") if any(row["of"] == kind for row in results["rates"])]
     lines = []
     for name in names:
         rows = {r["of"]: r for r in results["rates"] if r["classifier"] == name and r["rule"] == rule}
-        lines.append(Line(names[name], tuple(_rate(rows.get(kind)) for kind in of)))
-    return Matrix(f"Failure rates, {RULES[rule]}", "As Figs. 4 and 7", tuple(HEADS[kind] for kind in of), tuple(lines))
+        lines.append(Line(names[name], tuple(_rate(rows.get(kind)) for kind in image_kinds)))
+    return Matrix(
+        f"Failure rates, {RULES[rule]}", "As Figs. 4 and 7", tuple(HEADS[kind] for kind in image_kinds), tuple(lines)
+    )
 
 
 def _transfer(results: Mapping[str, Any], rule: str, names: Mapping[str, str]) -> Matrix:
@@ -218,9 +222,9 @@ def _transfer(results: Mapping[str, Any], rule: str, names: Mapping[str, str]) -
     return Matrix(f"Transfer, {RULES[rule]}", caption, tuple(names.values()), tuple(lines))
 
 
-def _consistency(results: Mapping[str, Any], rule: str, of: str, names: Mapping[str, str]) -> Matrix:
-    chosen = [r for r in results["consistency"] if (r["rule"], r["of"]) == (rule, of)]
-    rows = {(r["classifier_a"], r["classifier_b"]): r for r in chosen}
+def _consistency(results: Mapping[str, Any], rule: str, images_counted: str, names: Mapping[str, str]) -> Matrix:
+    matching = [r for r in results["consistency"] if (r["rule"], r["of"]) == (rule, images_counted)]
+    rows = {(r["classifier_a"], r["classifier_b"]): r for r in matching}
     lines = []
     for first in names:
         cells = tuple(
@@ -231,7 +235,7 @@ def _consistency(results: Mapping[str, Any], rule: str, of: str, names: Mapping[
         "Cohen’s κ of being right, ordered by family: 100 % the same errors, 0 as by chance, below 0 they avoid each "
         "other’s"
     )
-    title = f"Error consistency, {RULES[rule]}, {HEADS[of].lower()}"
+    title = f"Error consistency, {RULES[rule]}, {HEADS[images_counted].lower()}"
     return Matrix(title, caption, tuple(names.values()), tuple(lines))
 
 
@@ -264,26 +268,26 @@ def _depth(size: float, colour: str) -> str:
     return f"{colour} d{1 + sum(size >= level for level in _DEPTHS)}"
 
 
-def _similarity(shared: Mapping[str, Any]) -> list[tuple[str, str]]:
-    fid = words.UNKNOWN if shared["fid"] is None else f"{shared['fid']:.2f}"
-    frechet, kernel = words.distances(shared["is_inception"])
+def _similarity(similarity: Mapping[str, Any]) -> list[tuple[str, str]]:
+    fid = words.UNKNOWN if similarity["fid"] is None else f"{similarity['fid']:.2f}"
+    frechet, kernel = words.distances(similarity["is_inception"])
     return [
         (frechet, fid),
-        (kernel, f"{shared['kid']:.4f}".replace("-", words.MINUS)),
-        ("Images here", words.count(shared["images"])),
-        ("Reference images", words.count(shared["reference_images"])),
-        ("Features", f"{clean_setting(shared['features'])}, {words.count(shared['dimension'])} dimensions"),
+        (kernel, f"{similarity['kid']:.4f}".replace("-", words.MINUS)),
+        ("Images here", words.count(similarity["images"])),
+        ("Reference images", words.count(similarity["reference_images"])),
+        ("Features", f"{clean_setting(similarity['features'])}, {words.count(similarity['dimension'])} dimensions"),
     ]
 
 
-def _similarity_notes(shared: Mapping[str, Any]) -> list[str]:
+def _similarity_notes(similarity: Mapping[str, Any]) -> list[str]:
     notes = []
-    if not shared["is_inception"]:
+    if not similarity["is_inception"]:
         notes.append(
             "These are not the FID and KID of the literature, which are defined on Inception’s features "
             "(--encoder inception:PATH.safetensors): numbers of other features cannot be compared with them."
         )
-    return [*notes, *map(clean, shared["why"])]
+    return [*notes, *map(clean, similarity["why"])]
 
 
 def _agreement(shares: Mapping[str, Any]) -> str:

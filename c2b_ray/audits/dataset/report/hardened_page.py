@@ -42,14 +42,14 @@ def hardened_page(results: Mapping[str, Any]) -> str:
 
 
 def hardened_view(results: Mapping[str, Any]) -> HardenedView:
-    of = results["accuracy"]
-    before = of["as_it_is"]["dataset"]["mean"]
-    after = of["with"]["dataset"]["mean"]
+    accuracy = results["accuracy"]
+    as_it_is = accuracy["as_it_is"]["dataset"]["mean"]
+    after_training = accuracy["with"]["dataset"]["mean"]
     return HardenedView(
         classifier=clean_setting(results["classifier"]),
-        headline=f"On failures that it never saw, right in {words.percent(before)} of images as it is, "
-        f"{words.percent(after)} after training with the others.",
-        rows=tuple(_row(arm, of[arm]) for arm in NAMES if arm in of),
+        headline=f"On failures that it never saw, right in {words.percent(as_it_is)} of images as it is, "
+        f"{words.percent(after_training)} after training with the others.",
+        rows=tuple(_row(arm, accuracy[arm]) for arm in NAMES if arm in accuracy),
         findings=tuple(_findings(results["gain_of_with_over"])),
         method=tuple(_method(results)),
         settings=tuple(
@@ -71,14 +71,14 @@ def _shown(accuracy: Mapping[str, Any]) -> tuple[str, str]:
 def _findings(gains: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
     sentences = []
     over = {"as_it_is": "the classifier as it is", "without": "the same training without the dataset"}
-    for arm, of in gains.items():
+    for arm, gains_of_arm in gains.items():
         parts = []
-        for name, what in (("dataset", "held-out failures"), ("clean", "clean images")):
-            gain = of[name]
+        for name, images in (("dataset", "held-out failures"), ("clean", "clean images")):
+            gain = gains_of_arm[name]
             interval = "" if gain["low"] is None else f" ({words.signed_range(gain['low'], gain['high'])})"
-            parts.append(f"{words.signed(gain['mean'])}{interval} on {what}")
+            parts.append(f"{words.signed(gain['mean'])}{interval} on {images}")
         sentences.append(f"Over {over[arm]}: accuracy {words.listed(parts)}.")
-    of_dataset = {arm: of["dataset"]["mean"] for arm, of in gains.items()}
+    of_dataset = {arm: gains_of_arm["dataset"]["mean"] for arm, gains_of_arm in gains.items()}
     if of_dataset.get("without", 1.0) < of_dataset["as_it_is"] / 2:
         sentences.append(
             "Most of the gain comes from training anew, not from the dataset: the classifier as it is was not trained "
@@ -90,20 +90,20 @@ def _findings(gains: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]
 def _method(results: Mapping[str, Any]) -> list[str]:
     split, options = results["split"], results["options"]
     is_by_caption = split["by"] == "caption"
-    together = "images of one caption" if is_by_caption else "images whose perceptual hashes differ in at most 4 bits"
+    grouping = "images of one caption" if is_by_caption else "images whose perceptual hashes differ in at most 4 bits"
     other = "" if is_by_caption else " Images of one caption may be on both sides, as in the paper."
     left_out = results["left_out"]
-    without = ""
+    arm_sentence = ""
     if left_out["clean"] or left_out["dataset"]:
         of_either = (
             f"{words.plural(left_out['clean'], 'clean image')} and {words.plural(left_out['dataset'], 'failure')}"
         )
-        without = f" Not trained on: {of_either} that are copies of one that is measured on, mirrored ones too."
+        arm_sentence = f" Not trained on: {of_either} that are copies of one that is measured on, mirrored ones too."
     begins = "fresh weights" if options["mode"] == "retrain" else "the classifier’s own weights"
     return [
-        f"The dataset’s {words.count(split['rows'])} images are {words.plural(split['groups'], 'group')}: {together} "
+        f"The dataset’s {words.count(split['rows'])} images are {words.plural(split['groups'], 'group')}: {grouping} "
         f"stay together.{other} About {words.percent(options['test_share'])} are held out, and accuracy on failures is "
-        f"of these alone.{without}",
+        f"of these alone.{arm_sentence}",
         f"Each training begins from {begins}; {words.percent(options['share'])} of a batch is failures with their true "
         "label, the rest clean images. The same training without failures is what the dataset’s part in a gain is read "
         "from (Wiles et al. 2022, Appendix D, Table 7).",

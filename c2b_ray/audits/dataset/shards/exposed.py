@@ -37,7 +37,7 @@ class ScrapedCounts:
         self._sums: dict[str, float] = {}
 
     def tell(self, sums: Mapping[str, float]) -> None:
-        # A process that died takes its unreported counts along; a counter must not go back.
+        # Counts that a process had not reported are lost when it dies; a counter must not decrease.
         self._sums = {name: max(value, self._sums.get(name, 0.0)) for name, value in {**self._sums, **sums}.items()}
 
     def collect(self) -> Iterator[Any]:
@@ -47,9 +47,9 @@ class ScrapedCounts:
             label = _LABELLED.get(name)
             family = CounterMetricFamily(f"{_PREFIX}{name}", text, labels=[label] if label else [])
             for key, value in sorted(self._sums.items()):
-                counted, _, of = key.partition(":")
-                if counted == name:
-                    family.add_metric([of] if label else [], value)
+                counter, _, label_value = key.partition(":")
+                if counter == name:
+                    family.add_metric([label_value] if label else [], value)
             yield family
 
 

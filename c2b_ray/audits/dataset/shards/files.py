@@ -43,9 +43,9 @@ def _unfinished(files: ShardFiles, plan: Plan) -> Iterator[Task]:
     state = state_of(files, plan)
     for group in range(plan.groups):
         shards = plan.shards_of_group(group)
-        there = slice(shards.start, shards.stop)
-        drawn, finished = np.flatnonzero(state.drawn[there]), np.flatnonzero(state.finished[there])
-        if len(drawn) or len(finished):
-            yield Task("sound", group, ((drawn + shards.start).tolist(), (finished + shards.start).tolist()))
+        of_group = slice(shards.start, shards.stop)
+        shards_drawn, finished = np.flatnonzero(state.drawn[of_group]), np.flatnonzero(state.finished[of_group])
+        if len(shards_drawn) or len(finished):
+            yield Task("sound", group, ((shards_drawn + shards.start).tolist(), (finished + shards.start).tolist()))
     for number, name in enumerate(files.names(REPEATS)):
         yield Task("sound_repeats", number, name)

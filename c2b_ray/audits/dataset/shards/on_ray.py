@@ -87,17 +87,17 @@ class CrewsOnRay:
         return self._placement
 
     def run(self, tasks: Iterable[Task], on_done: OnDone, on_counts: OnCounts) -> None:
-        coming, again = iter(tasks), deque[Task]()
+        coming, to_repeat = iter(tasks), deque[Task]()
         last_report = time.monotonic()
         try:
             while True:
-                self._give_out(coming, again)
-                if not again and not any(actor.tasks for actor in self._actors):
+                self._give_out(coming, to_repeat)
+                if not to_repeat and not any(actor.tasks for actor in self._actors):
                     if (task := next(coming, None)) is None:
                         break
-                    again.append(task)  # nobody is up to take it yet
+                    to_repeat.append(task)  # no actor is ready to take it yet
                     self._hire()
-                self._await(on_done, again)
+                self._await(on_done, to_repeat)
                 if time.monotonic() - last_report > REPORT_EVERY_S:
                     on_counts(self._counts())
                     last_report = time.monotonic()
@@ -128,29 +128,29 @@ class CrewsOnRay:
             handle = self._kind.options(**options).remote(self._recipe, placement.computing)
             self._actors.append(_Actor(handle, handle.node.remote()))
 
-    def _give_out(self, coming: Iterator[Task], again: deque[Task]) -> None:
+    def _give_out(self, coming: Iterator[Task], to_repeat: deque[Task]) -> None:
         for actor in self._actors:
             while actor.node and len(actor.tasks) < self._threads:
-                task = again.popleft() if again else next(coming, None)
+                task = to_repeat.popleft() if to_repeat else next(coming, None)
                 if task is None:
                     return
                 actor.tasks[actor.handle.do.remote(task)] = task
         if len(self._actors) < self._most:
             self._hire()
 
-    def _await(self, on_done: OnDone, again: deque[Task]) -> None:
+    def _await(self, on_done: OnDone, to_repeat: deque[Task]) -> None:
         """Waits for a while until something ends: a task, the start of an actor, or an actor."""
         waiting = {actor.coming: actor for actor in self._actors if not actor.node}
         working = {reference: actor for actor in self._actors for reference in actor.tasks}
         done, _ = ray.wait([*working, *waiting], num_returns=1, timeout=REPORT_EVERY_S)
         for reference in done:
             actor = working.get(reference) or waiting[reference]
-            if actor not in self._actors:  # died with an earlier one of these
+            if actor not in self._actors:  # buried with an earlier one of these
                 continue
             try:
                 result = ray.get(reference)
             except (ray.exceptions.RayActorError, ray.exceptions.NodeDiedError) as error:
-                self._bury(actor, again, error)
+                self._bury(actor, to_repeat, error)
                 continue
             except ray.exceptions.RayError as error:
                 raise as_raised(error) from None
@@ -160,12 +160,12 @@ class CrewsOnRay:
             self._deaths.clear()
             on_done(actor.tasks.pop(reference), result)
 
-    def _bury(self, actor: _Actor, again: deque[Task], error: Exception) -> None:
+    def _bury(self, actor: _Actor, to_repeat: deque[Task], error: Exception) -> None:
         self._actors.remove(actor)
         self._gone.update(actor.counts)
-        again.extend(actor.tasks.values())
+        to_repeat.extend(actor.tasks.values())
         self.lost, self.repeated = self.lost + 1, self.repeated + len(actor.tasks)
-        if self._alive(actor.node):  # a node that is taken away says nothing about its work
+        if self._alive(actor.node):  # the loss of a node says nothing about the tasks
             self._deaths.update(task.name for task in actor.tasks.values())
             self._deaths.update(["start"] if not actor.tasks else [])
         if max(self._deaths.values(), default=0) > RESTARTS:
@@ -177,8 +177,8 @@ class CrewsOnRay:
         self._hire()
 
     def _alive(self, node: str) -> bool:
-        known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-        return not node or any(one["NodeID"] == node and one["Alive"] for one in known)
+        ray_nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        return not node or any(entry["NodeID"] == node and entry["Alive"] for entry in ray_nodes)
 
     def _counts(self) -> dict[str, float]:
         pending = {actor.handle.counts.remote(): actor for actor in self._actors if actor.node}
@@ -186,7 +186,7 @@ class CrewsOnRay:
         for reference in answered:
             try:
                 pending[reference].counts = ray.get(reference)
-            except ray.exceptions.RayError:  # it has died, which is seen where its tasks are waited for
+            except ray.exceptions.RayError:  # it has died, which `_await` handles
                 continue
         sums = Counter(self._gone)
         for actor in self._actors:

@@ -69,13 +69,13 @@ class BuildPasses:
     def run_first(self, on_units: OnUnits) -> None:
         """Draws the shards that are not drawn, and restores lost rows of finished shards."""
         state, plan = self._state, self._plan
-        lost = state.drops & ~state.rows & ~state.drawn
-        missing = ~state.finished & ~lost & ~state.drawn
+        is_lost = state.drops & ~state.rows & ~state.drawn
+        missing = ~state.finished & ~is_lost & ~state.drawn
         sizes = np.diff(np.append(np.arange(plan.shards) * plan.shard_draws, plan.draws))
-        before = int(sizes[~missing & ~lost].sum())
+        before = int(sizes[~missing & ~is_lost].sum())
 
         def tasks() -> Iterator[Task]:
-            yield from (Task("restore", number) for number in np.flatnonzero(lost).tolist())
+            yield from (Task("restore", number) for number in np.flatnonzero(is_lost).tolist())
             yield from (Task("first", number) for number in np.flatnonzero(missing).tolist())
 
         def done(task: Task, _: Any) -> None:
@@ -83,28 +83,28 @@ class BuildPasses:
             bits[task.number] = True
 
         def tell(sums: dict[str, float]) -> None:
-            # A process that died may have counted draws that are drawn again, and not reported some that are written.
-            there = int(sizes[state.drawn | state.rows & state.drops].sum())
-            on_units(min(plan.draws, max(there, before + int(sums.get(DRAWS, 0.0)))), plan.draws, sums)
+            # The counts of a process that died may include draws that are drawn again, and lack some that are written.
+            draws_written = int(sizes[state.drawn | state.rows & state.drops].sum())
+            on_units(min(plan.draws, max(draws_written, before + int(sums.get(DRAWS, 0.0)))), plan.draws, sums)
 
         on_units(before, plan.draws, {})
-        if (missing | lost).any():
+        if (missing | is_lost).any():
             self._crews.run(tasks(), done, tell)
 
     def run_second(self, on_units: OnUnits) -> None:
         """Compares the fingerprints, and finishes the remaining shards."""
-        left = np.flatnonzero(~self._state.finished)
-        if not len(left):
+        unfinished = np.flatnonzero(~self._state.finished)
+        if not len(unfinished):
             return
         plan, distance = self._plan, self._recipe.distance
         buckets = 0 if distance is None else plan.buckets(distance, self._recipe.format)
-        total = (plan.groups if buckets else 0) + buckets + plan.groups + len(left)
+        total = (plan.groups if buckets else 0) + buckets + plan.groups + len(unfinished)
         progress = _Tasks(self._crews, on_units, total)
         on_units(0, total, {})
-        there = set(self._files.names(REPEATS))
+        names_of_repeats = set(self._files.names(REPEATS))
 
         def missing(prefix: str, width: int, count: int) -> Iterator[int]:
-            return (number for number in range(count) if f"{prefix}-{number:0{width}d}.arrow" not in there)
+            return (number for number in range(count) if f"{prefix}-{number:0{width}d}.arrow" not in names_of_repeats)
 
         if buckets:
             progress.run(Task("scatter", group) for group in missing("entries", 4, plan.groups))
@@ -116,7 +116,7 @@ class BuildPasses:
 
         progress.run((Task("gather", group) for group in range(plan.groups)), gathered)
         before = self._before(ends)
-        progress.run((Task("finish", number, int(before[number])) for number in left.tolist()), self._finished)
+        progress.run((Task("finish", number, int(before[number])) for number in unfinished.tolist()), self._finished)
 
     def _finished(self, task: Task, _: Any) -> None:
         self._state.rows[task.number] = self._state.drops[task.number] = True
@@ -132,8 +132,8 @@ class BuildPasses:
         before = np.zeros(plan.shards, np.int64)
         for number in range(1, plan.shards):
             if firsts[first_caption[number]] < starts[number]:
-                whole = first_caption[number - 1] == first_caption[number]
-                before[number] = ends[number - 1] + (before[number - 1] if whole else 0)
+                is_one_caption = first_caption[number - 1] == first_caption[number]
+                before[number] = ends[number - 1] + (before[number - 1] if is_one_caption else 0)
         return before
 
 

@@ -67,9 +67,12 @@ class PlannedCaptions:
             table = patiently(self._files.location, read, reached=True)
         return [
             Caption(
-                group * GROUP + row, one["label"], one["caption"], None if one["rows"] is None else tuple(one["rows"])
+                group * GROUP + row,
+                entry["label"],
+                entry["caption"],
+                None if entry["rows"] is None else tuple(entry["rows"]),
             )
-            for row, one in enumerate(table.to_pylist())
+            for row, entry in enumerate(table.to_pylist())
         ]
 
 
@@ -78,13 +81,13 @@ def write_captions(location: ShardFiles, tables: Iterator[pa.Table]) -> None:
 
     def fill(path: str) -> None:
         with pq.ParquetWriter(path, PLANNED, compression="zstd", write_page_checksum=True) as writer:
-            held = PLANNED.empty_table()
+            pending = PLANNED.empty_table()
             for table in tables:
-                held = pa.concat_tables([held, table])
-                while held.num_rows >= GROUP:
-                    writer.write_table(held.slice(0, GROUP).combine_chunks(), row_group_size=GROUP)
-                    held = held.slice(GROUP)
-            if held.num_rows:
-                writer.write_table(held.combine_chunks(), row_group_size=GROUP)
+                pending = pa.concat_tables([pending, table])
+                while pending.num_rows >= GROUP:
+                    writer.write_table(pending.slice(0, GROUP).combine_chunks(), row_group_size=GROUP)
+                    pending = pending.slice(GROUP)
+            if pending.num_rows:
+                writer.write_table(pending.combine_chunks(), row_group_size=GROUP)
 
     location.put_file(CAPTIONS, fill)

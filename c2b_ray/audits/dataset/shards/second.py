@@ -82,9 +82,9 @@ class SecondPass:
 
     def _entry(self, number: int) -> dict[str, Any]:
         name = f"{self._plan.name(number)}{ENDING}"
-        about, drops = self._files.about(f"{DROPS}/{name}"), self._files.digest(f"{DROPS}/{name}")
-        of_drops = {"reasons": about["reasons"], "bytes": drops.bytes, "sha256": drops.sha256}
-        return {"name": name, **about["shard"], "drops": of_drops}
+        description, drops = self._files.about(f"{DROPS}/{name}"), self._files.digest(f"{DROPS}/{name}")
+        of_drops = {"reasons": description["reasons"], "bytes": drops.bytes, "sha256": drops.sha256}
+        return {"name": name, **description["shard"], "drops": of_drops}
 
     def check(self, entries: list[dict[str, Any]]) -> list[str]:
         """Returns the files of these manifest entries that are missing or whose digest differs."""
@@ -149,19 +149,19 @@ class SecondPass:
     def _entries(self, marks: CopyMarks, of_windows: pa.ChunkedArray) -> tuple[Ints, Hashes, NDArray[np.int8], Ints]:
         """Returns the entries of these failures: the failure's row, a hash, its band, and the bucket."""
         assert self._distance is not None
-        every = np.arange(len(marks))
+        all_rows = np.arange(len(marks))
         rows, hashes, band_of, buckets = [], [], [], []
         for number, band in enumerate(bands(marks.hashes, self._distance + 1)):
-            rows.append(every)
+            rows.append(all_rows)
             hashes.append(marks.hashes)
             band_of.append(np.full(len(marks), number, np.int8))
             buckets.append(bucket_of(marks.labels, band, number, self._buckets))
         if _WINDOWS in self._marked:
-            of, moved, is_moved = moved_rows(levels_of(of_windows, WINDOW_BYTES).view("<u8"))
-            rows.append(of)
+            moved_indices, moved, is_moved = moved_rows(levels_of(of_windows, WINDOW_BYTES).view("<u8"))
+            rows.append(moved_indices)
             hashes.append(moved)
             band_of.append((self._distance + np.where(is_moved, _MOVED, _INNER)).astype(np.int8))
-            buckets.append(bucket_of(marks.labels[of], moved, self._distance + _INNER, self._buckets))
+            buckets.append(bucket_of(marks.labels[moved_indices], moved, self._distance + _INNER, self._buckets))
         return np.concatenate(rows), np.concatenate(hashes), np.concatenate(band_of), np.concatenate(buckets)
 
     def compare(self, bucket: int) -> None:
@@ -184,8 +184,8 @@ class SecondPass:
         earliest[of_windows] = earliest_moved(marks.take(of_windows), band[of_windows] == self._distance + _MOVED)
         hit = np.flatnonzero(earliest < NONE)
         order = np.argsort(positions, kind="stable")
-        at = order[np.searchsorted(positions, earliest[hit], sorter=order)]
-        ids = entries["id"].combine_chunks().take(pa.array(at))
+        rows_hit = order[np.searchsorted(positions, earliest[hit], sorter=order)]
+        ids = entries["id"].combine_chunks().take(pa.array(rows_hit))
         pairs = pa.table([pa.array(positions[hit]), pa.array(earliest[hit]), ids], schema=_PAIRS)
         groups = self._plan.groups_of(positions[hit])
         shard_files.put(self._files, f"{REPEATS}/pairs-{bucket:05d}", _taken(pairs), groups, self._plan.groups)
@@ -232,21 +232,21 @@ class SecondPass:
         rows = [self._of_rows(table) for table in self._files.pieces(f"{SHARDS}/{name}{ENDING}")]
         return pa.concat_tables([*rows, drops]).sort_by([("caption_number", "ascending"), ("draw", "ascending")])
 
-    def _compared(self, name: str, *more: str) -> pa.Table:
+    def _compared(self, name: str, *further: str) -> pa.Table:
         """Returns the columns of the draws in a file that are compared."""
-        names = [*_WANTED, *self._marked, *more]
+        names = [*_WANTED, *self._marked, *further]
         return self._whole(self._files.read(name, names).select(names))
 
     def _of_rows(self, table: pa.Table) -> pa.Table:
         """Returns the compared columns of a dataset's rows; their marks are computed from the images again."""
-        chosen = table.select(_WANTED)
+        columns = table.select(_WANTED)
         if self._marked:
             images = [decode(data) for data in table["image"].to_pylist()]
             makers = {_THUMBNAIL: thumbnail, _WINDOWS: windows}
             for name in self._marked:
                 column = pa.array([makers[name](pixels) for pixels in images], _FAILURES.field(name).type)
-                chosen = chosen.append_column(_FAILURES.field(name), column)
-        return self._whole(chosen).cast(_FAILURES)
+                columns = columns.append_column(_FAILURES.field(name), column)
+        return self._whole(columns).cast(_FAILURES)
 
     def _whole(self, table: pa.Table) -> pa.Table:
         """Adds blank marks where the dataset's format has none. Blank marks are equal for all rows."""

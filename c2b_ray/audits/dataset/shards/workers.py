@@ -141,15 +141,15 @@ class TaskWorker:
         captions, draws = caption_of(self._captions.firsts, np.arange(start, stop))
         labels = self._captions.label_numbers[captions]
         shard = ShardDraws(stop - start, self._recipe.distance, self._recipe.cap)
-        with self._files.rows(f"{CANDIDATES}/{name}{ENDING}", DATASET_ROWS) as kept:
+        with self._files.rows(f"{CANDIDATES}/{name}{ENDING}", DATASET_ROWS) as rows_file:
             for first, end in plan.batches(number):
                 piece = slice(first - start, end - start)
                 outcome = self._draw(captions[piece], draws[piece])
                 self._count(outcome)
-                kept.add(rows(shard.add(outcome, labels[piece]), self._models().rule))
-        written = kept.written
-        about = {"rows": written.rows, "bytes": written.bytes, "sha256": written.sha256}
-        self._files.put_table(f"{CANDIDATES}/{name}{OF_DRAWS}{ENDING}", shard.table(captions, draws), about)
+                rows_file.add(rows(shard.add(outcome, labels[piece]), self._models().rule))
+        written = rows_file.written
+        description = {"rows": written.rows, "bytes": written.bytes, "sha256": written.sha256}
+        self._files.put_table(f"{CANDIDATES}/{name}{OF_DRAWS}{ENDING}", shard.table(captions, draws), description)
 
     def finish(self, number: int, before: int) -> None:
         """`before`: how many failures of the shard's first caption are in earlier shards, repeats left out."""
@@ -160,31 +160,31 @@ class TaskWorker:
         indices = np.flatnonzero(failed)
         repeats = self._second.repeats_of(number)
         earliest = [repeats.get(start + index) for index in indices.tolist()]
-        unique = np.array([one is None for one in earliest], bool)
+        unique = np.array([position is None for position in earliest], bool)
         kept = within_cap(of_draws["caption_number"].to_numpy()[indices], unique, self._recipe.cap, before)
         reasons, details = of_draws["reason"].to_pylist(), of_draws["detail"].to_pylist()
-        for index, stays, repeated in zip(indices.tolist(), kept.tolist(), earliest, strict=True):
-            if not stays:
+        for index, is_kept, repeated in zip(indices.tolist(), kept.tolist(), earliest, strict=True):
+            if not is_kept:
                 reasons[index] = OVER_CAP if repeated is None else NEAR_DUPLICATE
                 details[index] = repeated
-        wanted = start + indices[kept]
+        positions = start + indices[kept]
         with self._files.rows(f"{SHARDS}/{name}{ENDING}", DATASET_ROWS) as out:
-            self._copy(number, wanted, out)
+            self._copy(number, positions, out)
         changed = of_draws.set_column(2, of_draws.schema.field(2), pa.array(reasons, pa.string()))
         changed = changed.set_column(3, changed.schema.field(3), pa.array(details, pa.string()))
-        dropped = np.ones(len(reasons), bool)
-        dropped[indices[kept]] = False
-        self._put_drops(name, changed.filter(pa.array(dropped)), out)
+        is_dropped = np.ones(len(reasons), bool)
+        is_dropped[indices[kept]] = False
+        self._put_drops(name, changed.filter(pa.array(is_dropped)), out)
         left_out = Counter(f"{DROPPED}:{reasons[index]}" for index in indices[~kept].tolist())
-        self._counters.add({KEPT: len(wanted), **left_out})
+        self._counters.add({KEPT: len(positions), **left_out})
 
     def restore(self, number: int) -> None:
         name = self._plan.name(number)
         drops = self._files.read(f"{DROPS}/{name}{ENDING}")
         start, stop = self._plan.bounds(number)
-        gone = self._captions.positions(drops)
+        drop_positions = self._captions.positions(drops)
         with self._files.rows(f"{SHARDS}/{name}{ENDING}", DATASET_ROWS) as out:
-            for table in self._drawn_anew(number, np.setdiff1d(np.arange(start, stop), gone)):
+            for table in self._drawn_anew(number, np.setdiff1d(np.arange(start, stop), drop_positions)):
                 out.add(table)
         self._files.remove(f"{DROPS}/{name}{ENDING}")
         self._put_drops(name, drops, out)
@@ -195,37 +195,37 @@ class TaskWorker:
         shard = {"rows": written.rows, "bytes": written.bytes, "sha256": written.sha256}
         self._files.put_table(f"{DROPS}/{name}{ENDING}", drops, {"shard": shard, "reasons": reasons})
 
-    def _copy(self, number: int, wanted: Ints, out: RowsFile) -> None:
+    def _copy(self, number: int, positions: Ints, out: RowsFile) -> None:
         """Writes the rows at these positions: those that the first pass kept, and the others drawn again."""
         name = f"{CANDIDATES}/{self._plan.name(number)}{ENDING}"
-        there = self._positions_of(number, name)
-        if there is not None and np.isin(wanted, there).all():
+        stored = self._positions_of(number, name)
+        if stored is not None and np.isin(positions, stored).all():
             for table in map(with_keys, self._files.pieces(name)):
-                mask = np.isin(self._captions.positions(table), wanted)
+                mask = np.isin(self._captions.positions(table), positions)
                 out.add(table.filter(pa.array(mask)))
             return
-        known = np.zeros(0, np.int64) if there is None else there
-        kept = [] if there is None else list(map(with_keys, self._files.pieces(name)))
-        anew = self._drawn_anew(number, np.setdiff1d(wanted, known))
-        whole = pa.concat_tables([DATASET_ROWS.empty_table(), *kept, *anew])
-        order = np.argsort(self._captions.positions(whole), kind="stable")
-        whole = whole.take(pa.array(order))
-        out.add(whole.filter(pa.array(np.isin(self._captions.positions(whole), wanted))))
+        stored_positions = np.zeros(0, np.int64) if stored is None else stored
+        stored_tables = [] if stored is None else list(map(with_keys, self._files.pieces(name)))
+        drawn_again = self._drawn_anew(number, np.setdiff1d(positions, stored_positions))
+        all_rows = pa.concat_tables([DATASET_ROWS.empty_table(), *stored_tables, *drawn_again])
+        order = np.argsort(self._captions.positions(all_rows), kind="stable")
+        all_rows = all_rows.take(pa.array(order))
+        out.add(all_rows.filter(pa.array(np.isin(self._captions.positions(all_rows), positions))))
 
     def _positions_of(self, number: int, name: str) -> Ints | None:
         """Returns the positions of the rows that the first pass kept; None where the file is gone or damaged."""
-        about = self._files.about(f"{CANDIDATES}/{self._plan.name(number)}{OF_DRAWS}{ENDING}")
+        description = self._files.about(f"{CANDIDATES}/{self._plan.name(number)}{OF_DRAWS}{ENDING}")
         try:
-            if self._files.digest(name).sha256 != about["sha256"]:
+            if self._files.digest(name).sha256 != description["sha256"]:
                 return None
             return self._captions.positions(self._files.read(name, ["caption_number", "draw"]))
         except InputError:
             return None
 
-    def _drawn_anew(self, number: int, wanted: Ints) -> Iterator[pa.Table]:
+    def _drawn_anew(self, number: int, positions: Ints) -> Iterator[pa.Table]:
         """Draws the rows at these positions again, in whole batches, because an answer depends on its batch."""
         for first, end in self._plan.batches(number):
-            indices = wanted[(wanted >= first) & (wanted < end)] - first
+            indices = positions[(positions >= first) & (positions < end)] - first
             if not len(indices):
                 continue
             outcome = self._draw(*caption_of(self._captions.firsts, np.arange(first, end)))
@@ -237,24 +237,27 @@ class TaskWorker:
                     "the shard is made anew by what they answer now",
                     run=self._files.location,
                 )
-            chosen = set(indices.tolist())
-            yield rows([one for one in outcome.candidates if one.index in chosen], self._models().rule)
+            wanted_indices = set(indices.tolist())
+            yield rows(
+                [candidate for candidate in outcome.candidates if candidate.index in wanted_indices],
+                self._models().rule,
+            )
 
     def _draw(self, captions: Ints, draws: Ints) -> Outcome:
         self._check()
-        crew, sources = self._models(), self._recipe.sources
-        wanted = []
+        models, sources = self._models(), self._recipe.sources
+        samples = []
         for number, draw in zip(captions.tolist(), draws.tolist(), strict=True):
             caption = self._captions[number]
-            wanted.append(
+            samples.append(
                 PlannedSample(caption, draw, draw // sources, seed_of_draw(self._recipe.seed, caption.text, draw))
             )
-        return draw_batch(wanted, crew, self._staged)
+        return draw_batch(samples, models, self._staged)
 
     def _count(self, outcome: Outcome) -> None:
-        dropped = Counter(f"{DROPPED}:{reason}" for reason in outcome.reasons() if reason != CANDIDATE)
-        self._counters.add({DRAWS: len(outcome.codes), **dropped})
-        if dropped and len(self._reasons) < MOST_REASONS:
+        drops = Counter(f"{DROPPED}:{reason}" for reason in outcome.reasons() if reason != CANDIDATE)
+        self._counters.add({DRAWS: len(outcome.codes), **drops})
+        if drops and len(self._reasons) < MOST_REASONS:
             indices = np.flatnonzero(outcome.codes == CODE[NO_IMAGE]).tolist()[:1]
             self._reasons |= {f"{BECAUSE}:{outcome.details[index]}" for index in indices}
             self._counters.add(dict.fromkeys(self._reasons, 0))
@@ -352,8 +355,8 @@ class CrewThere:
 
     def load(self) -> DatasetModels:
         return DatasetModels(
-            tuple(there.source() for there in self.sources),
-            tuple(there.judge() for there in self.judges),
+            tuple(loader.source() for loader in self.sources),
+            tuple(loader.judge() for loader in self.judges),
             None if self.verifier is None else self.verifier.check(),
             self.rule,
             self.confidence,
@@ -362,16 +365,16 @@ class CrewThere:
 
     def revisions(self) -> dict[str, str]:
         """Returns the revision of each model, by its task and its name."""
-        result = {f"images {there.name}": there.revision for there in self.sources}
-        result |= {f"classifier {there.name}": there.revision for there in self.judges}
+        result = {f"images {loader.name}": loader.revision for loader in self.sources}
+        result |= {f"classifier {loader.name}": loader.revision for loader in self.judges}
         return result if self.verifier is None else {**result, f"verifier {self.verifier.name}": self.verifier.revision}
 
     def named(self, names: Sequence[str]) -> CrewThere:
         """Returns the same models under other names, in the order of `revisions`."""
-        rest = iter(names)
+        remaining = iter(names)
         return replace(
             self,
-            sources=tuple(replace(there, name=next(rest)) for there in self.sources),
-            judges=tuple(replace(there, name=next(rest)) for there in self.judges),
-            verifier=None if self.verifier is None else replace(self.verifier, name=next(rest)),
+            sources=tuple(replace(loader, name=next(remaining)) for loader in self.sources),
+            judges=tuple(replace(loader, name=next(remaining)) for loader in self.judges),
+            verifier=None if self.verifier is None else replace(self.verifier, name=next(remaining)),
         )

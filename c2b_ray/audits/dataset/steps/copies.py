@@ -94,10 +94,12 @@ def earliest_in_band(marks: CopyMarks, band: Hashes, distance: int) -> Ints:
     new[1:] |= (ordered.thumbnails[1:] != ordered.thumbnails[:-1]).any(axis=1)
     first = np.flatnonzero(new)[np.cumsum(new) - 1]
     # Equal pictures are compared once: among a thousand blank ones every pair would be compared.
-    ones = np.flatnonzero(new)
-    of_ones = np.full(len(order), NONE, np.int64)
-    of_ones[ones] = _earliest_of_distinct(ordered.take(ones), bits[ones], distance)
-    earliest = of_ones[first]
+    distinct_rows = np.flatnonzero(new)
+    earliest_of_distinct = np.full(len(order), NONE, np.int64)
+    earliest_of_distinct[distinct_rows] = _earliest_of_distinct(
+        ordered.take(distinct_rows), bits[distinct_rows], distance
+    )
+    earliest = earliest_of_distinct[first]
     repeated = ~new
     earliest[repeated] = np.minimum(earliest[repeated], ordered.positions[first[repeated]])
     result[order] = earliest
@@ -120,9 +122,9 @@ def _earliest_of_distinct(marks: CopyMarks, band: Hashes, distance: int) -> Ints
     for step in range(1, int(lengths[lengths <= _LONG].max(initial=1))):
         active = active[active >= step]
         active = active[run[active - step] == run[active]]
-        near = active[differing_bits(marks.hashes[active], marks.hashes[active - step]) <= distance]
-        hit = near[_alike(marks.thumbnails, near, near - step)]
-        earliest[hit] = marks.positions[hit - step]  # of ever earlier ones, so the last is the earliest
+        near_rows = active[differing_bits(marks.hashes[active], marks.hashes[active - step]) <= distance]
+        hit = near_rows[_alike(marks.thumbnails, near_rows, near_rows - step)]
+        earliest[hit] = marks.positions[hit - step]  # each earlier than the one before: the last is the earliest
     for begin, length in zip(begins[lengths > _LONG].tolist(), lengths[lengths > _LONG].tolist(), strict=True):
         piece = slice(begin, begin + length)
         earliest[piece] = _earliest_in_run(marks.take(np.arange(begin, begin + length)), distance)
@@ -138,12 +140,12 @@ def _mixed(thumbnails: Thumbnails) -> Hashes:
     return mixed
 
 
-def _alike(thumbnails: Thumbnails, rows: Ints, others: Ints) -> NDArray[np.bool_]:
+def _alike(thumbnails: Thumbnails, rows: Ints, other_rows: Ints) -> NDArray[np.bool_]:
     """Applies `alike` to pairs of rows, some at a time."""
     result = np.zeros(len(rows), bool)
     for start in range(0, len(rows), _PAIRS):
         piece = slice(start, start + _PAIRS)
-        result[piece] = alike(thumbnails[rows[piece]], thumbnails[others[piece]])
+        result[piece] = alike(thumbnails[rows[piece]], thumbnails[other_rows[piece]])
     return result
 
 
@@ -153,13 +155,13 @@ def repeated_among(new: CopyMarks, earlier: CopyMarks, distance: int) -> NDArray
 
     `new` and `earlier` are in the order of their positions, all earlier ones before all new ones.
     """
-    others = CopyMarks.joined([earlier, new])
-    near = differing_bits(new.hashes[:, None], others.hashes[None, :]) <= distance
-    near &= new.labels[:, None] == others.labels[None, :]
-    near &= others.positions[None, :] < new.positions[:, None]
+    all_marks = CopyMarks.joined([earlier, new])
+    near = differing_bits(new.hashes[:, None], all_marks.hashes[None, :]) <= distance
+    near &= new.labels[:, None] == all_marks.labels[None, :]
+    near &= all_marks.positions[None, :] < new.positions[:, None]
     rows, columns = np.nonzero(near)
     result = np.zeros(len(new), bool)
-    result[rows[_alike(others.thumbnails, len(earlier) + rows, columns)]] = True
+    result[rows[_alike(all_marks.thumbnails, len(earlier) + rows, columns)]] = True
     return result
 
 
@@ -171,9 +173,9 @@ def _earliest_in_run(marks: CopyMarks, distance: int) -> Ints:
     for start in range(0, len(hashes), _BLOCK):
         rows = np.arange(start, min(start + _BLOCK, len(hashes)))
         for chunk in range(0, start + len(rows), _CHUNK):
-            others = slice(chunk, min(chunk + _CHUNK, start + len(rows)))
-            near = differing_bits(hashes[rows][:, None], hashes[None, others]) <= distance
-            near &= positions[None, others] < positions[rows][:, None]
+            block = slice(chunk, min(chunk + _CHUNK, start + len(rows)))
+            near = differing_bits(hashes[rows][:, None], hashes[None, block]) <= distance
+            near &= positions[None, block] < positions[rows][:, None]
             first = _first_alike(near, rows, chunk, marks.thumbnails)
             hit = first >= 0
             earliest[rows[hit]] = positions[first[hit]]
@@ -190,14 +192,14 @@ def _first_alike(near: NDArray[np.bool_], rows: Ints, start: int, thumbnails: Th
     `start`: the row of the first other one. `near` is modified.
     """
     first = np.full(len(rows), -1, np.int64)
-    left = np.flatnonzero(near.any(axis=1))
-    while len(left):
-        columns = near[left].argmax(axis=1)
-        same = _alike(thumbnails, rows[left], start + columns)
-        first[left[same]] = start + columns[same]
-        near[left, columns] = False
-        left = left[~same]
-        left = left[near[left].any(axis=1)]
+    remaining = np.flatnonzero(near.any(axis=1))
+    while len(remaining):
+        columns = near[remaining].argmax(axis=1)
+        is_alike = _alike(thumbnails, rows[remaining], start + columns)
+        first[remaining[is_alike]] = start + columns[is_alike]
+        near[remaining, columns] = False
+        remaining = remaining[~is_alike]
+        remaining = remaining[near[remaining].any(axis=1)]
     return first
 
 
@@ -208,16 +210,16 @@ def within_cap(captions: Ints, unique: NDArray[np.bool_], cap: int, before: int)
     `captions`: the caption number of each failure, ascending. `before`: how many unique ones of the first caption are
     in earlier shards.
     """
-    counted = np.cumsum(unique)
+    cumulative = np.cumsum(unique)
     starts = np.ones(len(captions), bool)
     starts[1:] = captions[1:] != captions[:-1]
     begins = np.flatnonzero(starts)
-    earlier = np.where(begins > 0, counted[begins - 1], 0)
-    rank = counted - np.repeat(earlier, np.diff(np.append(begins, len(captions))))
+    earlier = np.where(begins > 0, cumulative[begins - 1], 0)
+    rank = cumulative - np.repeat(earlier, np.diff(np.append(begins, len(captions))))
     if len(captions):
         rank[captions == captions[0]] += before
-    stays: NDArray[np.bool_] = unique & (rank <= cap)
-    return stays
+    is_kept: NDArray[np.bool_] = unique & (rank <= cap)
+    return is_kept
 
 
 # Finds moved copies: failures that show the same as an earlier one of their label, shifted by a pixel.
@@ -237,9 +239,9 @@ def moved_rows(windows: Hashes) -> tuple[Ints, Hashes, NDArray[np.bool_]]:
     for column in range(2, windows.shape[1]):
         is_new[:, column] &= (windows[:, 1:column] != windows[:, column : column + 1]).all(axis=1)
     rows, columns = np.nonzero(is_new)
-    every = np.arange(len(windows))
-    unmoved, moved = np.zeros(len(every), bool), np.ones(len(rows), bool)
-    return np.append(every, rows), np.append(windows[:, 0], windows[rows, columns]), np.append(unmoved, moved)
+    all_rows = np.arange(len(windows))
+    unmoved, moved = np.zeros(len(all_rows), bool), np.ones(len(rows), bool)
+    return np.append(all_rows, rows), np.append(windows[:, 0], windows[rows, columns]), np.append(unmoved, moved)
 
 
 def earliest_moved(marks: CopyMarks, is_moved: NDArray[np.bool_]) -> Ints:
@@ -255,17 +257,17 @@ def earliest_moved(marks: CopyMarks, is_moved: NDArray[np.bool_]) -> Ints:
     starts[1:] = (ordered.labels[1:] != ordered.labels[:-1]) | (ordered.hashes[1:] != ordered.hashes[:-1])
     begins = np.flatnonzero(starts)[np.cumsum(starts) - 1]
     earliest = np.full(len(order), NONE, np.int64)
-    left = np.flatnonzero(moved)
+    remaining = np.flatnonzero(moved)
     for step in range(MOST_COMPARED):
-        others = begins[left] + step
-        is_earlier = ~moved[others] & (ordered.positions[others] < ordered.positions[left])
-        left, others = left[is_earlier], others[is_earlier]
-        if not len(left):
+        neighbours = begins[remaining] + step
+        is_earlier = ~moved[neighbours] & (ordered.positions[neighbours] < ordered.positions[remaining])
+        remaining, neighbours = remaining[is_earlier], neighbours[is_earlier]
+        if not len(remaining):
             break
-        pair = ordered.thumbnails[left], ordered.thumbnails[others]
-        same = alike(*pair, MOVED_MEAN_DIFFERENCE, MOVED_LARGEST_DIFFERENCE)
-        earliest[left[same]] = ordered.positions[others[same]]
-        left = left[~same]
+        pair = ordered.thumbnails[remaining], ordered.thumbnails[neighbours]
+        is_same = alike(*pair, MOVED_MEAN_DIFFERENCE, MOVED_LARGEST_DIFFERENCE)
+        earliest[remaining[is_same]] = ordered.positions[neighbours[is_same]]
+        remaining = remaining[~is_same]
     result = np.full(len(marks), NONE, np.int64)
     result[order] = earliest
     return result
@@ -301,20 +303,23 @@ class PictureFingerprints:
 
     @staticmethod
     def joined(parts: Iterable[PictureFingerprints]) -> PictureFingerprints:
-        each = list(parts)
+        all_parts = list(parts)
         return PictureFingerprints(
-            *(np.concatenate([getattr(part, name) for part in each]) for name in ("hashes", "thumbnails", "windows"))
+            *(
+                np.concatenate([getattr(part, name) for part in all_parts])
+                for name in ("hashes", "thumbnails", "windows")
+            )
         )
 
 
 def are_copies(pictures: PictureFingerprints, originals: PictureFingerprints) -> NDArray[np.bool_]:
     """Returns which of the pictures are copies of one of the originals."""
     # The originals come first: so the earliest match of a picture is an original, if any original matches.
-    count, together = len(originals), PictureFingerprints.joined([originals, pictures])
-    every = np.arange(len(together))
-    marks = CopyMarks(every, np.zeros(len(every), np.int32), together.hashes, together.thumbnails)
+    count, joined = len(originals), PictureFingerprints.joined([originals, pictures])
+    all_rows = np.arange(len(joined))
+    marks = CopyMarks(all_rows, np.zeros(len(all_rows), np.int32), joined.hashes, joined.thumbnails)
     copies: NDArray[np.bool_] = earliest_repeats(marks, DISTANCE) < count
-    rows, hashes, is_moved = moved_rows(together.windows)
-    inner = CopyMarks(rows, np.zeros(len(rows), np.int32), hashes, together.thumbnails[rows])
+    rows, hashes, is_moved = moved_rows(joined.windows)
+    inner = CopyMarks(rows, np.zeros(len(rows), np.int32), hashes, joined.thumbnails[rows])
     copies[rows[earliest_moved(inner, is_moved) < count]] = True
     return copies[count:]

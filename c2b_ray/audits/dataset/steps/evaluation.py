@@ -30,34 +30,34 @@ def check(rows: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
     `rows`: `image_id`, `bytes`, `error`, `label`, `caption_number`, `built_failed` and `answer_id`, for each image the
     list of the wanted answers. `key`: what tables of predictions may call the images, besides their ids; may be absent.
     """
-    ids, wanted = rows["image_id"].to_pylist(), [set(row) for row in rows["answer_id"].to_pylist()]
-    known = rows.select(["image_id", "caption_number", "label", "built_failed"]).to_pylist()
+    ids, ids_wanted = rows["image_id"].to_pylist(), [set(row) for row in rows["answer_id"].to_pylist()]
+    fields = rows.select(["image_id", "caption_number", "label", "built_failed"]).to_pylist()
     errors, keys = rows["error"].to_pylist(), rows["key" if "key" in rows.column_names else "image_id"].to_pylist()
     once = encoded.DecodedOnce(encoded.files_of(rows))
     answers: list[CheckedRow] = []
-    for one in classifiers:
-        question = one.classification
+    for loaded in classifiers:
+        question = loaded.classification
         names = [answer_id(image, question.classifier, question.revision) for image in ids]
-        chosen = [row for row, name in enumerate(names) if name in wanted[row]]
-        if not chosen:
+        rows_to_answer = [row for row, name in enumerate(names) if name in ids_wanted[row]]
+        if not rows_to_answer:
             continue
-        logits, undecoded = _asked(once, chosen, (ids, keys), one.classifier)
+        logits, undecoded = _asked(once, rows_to_answer, (ids, keys), loaded.classifier)
         groups = dict(zip(question.classes, question.labels_of_class, strict=True))
-        for at, row in enumerate(chosen):
-            predicted, rank, error = None, None, errors[row] or undecoded[at]
+        for i, row in enumerate(rows_to_answer):
+            predicted, rank, error = None, None, errors[row] or undecoded[i]
             if error is None:
-                predicted, rank, error = _answer(logits[at], groups[known[row]["label"]], one.classifier.labels)
+                predicted, rank, error = _answer(logits[i], groups[fields[row]["label"]], loaded.classifier.labels)
             answers.append(
                 {
                     "answer_id": names[row],
                     "image_id": ids[row],
                     "classifier": question.classifier,
                     "revision": question.revision,
-                    "caption_number": known[row]["caption_number"],
-                    "label": known[row]["label"],
+                    "caption_number": fields[row]["caption_number"],
+                    "label": fields[row]["label"],
                     "predicted": predicted,
                     "rank": rank,
-                    "built_failed": known[row]["built_failed"],
+                    "built_failed": fields[row]["built_failed"],
                     "error": error,
                 }
             )
@@ -72,10 +72,10 @@ def _asked(
     first, second = names
     logits, errors = files.logits(rows, [first[row] for row in rows], classifier)
     unknown = np.flatnonzero(np.isnan(logits).all(axis=1)).tolist()
-    again = [at for at in unknown if errors[at] is None and second[rows[at]] != first[rows[at]]]
-    if again:
+    retried = [i for i in unknown if errors[i] is None and second[rows[i]] != first[rows[i]]]
+    if retried:
         logits = np.array(logits)
-        logits[again], _ = files.logits([rows[at] for at in again], [second[rows[at]] for at in again], classifier)
+        logits[retried], _ = files.logits([rows[i] for i in retried], [second[rows[i]] for i in retried], classifier)
     return logits, errors
 
 
@@ -95,8 +95,8 @@ def rank(values: NDArray[np.float64], group: Sequence[int]) -> int:
     """Returns the rank of a label's likeliest output among all other outputs, from 1; equally likely ones come before
     it."""
     of_label = values[list(group)].max()
-    others = np.delete(values, list(group))
-    return 1 + int((others >= of_label).sum())
+    other_outputs = np.delete(values, list(group))
+    return 1 + int((other_outputs >= of_label).sum())
 
 
 # Finds the reference images nearest to each failure, among all and among those of its label, exactly and part by
@@ -133,33 +133,33 @@ def nearest(failures: pa.Table, parts: Iterable[pa.Table], k: int = 10) -> pa.Ta
     """
     queries = unit(failures)
     labels = np.array(failures["label"].to_pylist(), object)
-    every, same = _Best.none(len(queries), k), _Best.none(len(queries), k)
+    of_all_labels, of_same_label = _Best.none(len(queries), k), _Best.none(len(queries), k)
     names: dict[int, tuple[str, str | None]] = {}
     for part in parts:
         numbers = part["row"].to_numpy()
         labels_here = np.array(part["label"].to_pylist(), object)
         similarities = (queries @ unit(part).T).astype(np.float32)
-        every.meet(similarities, numbers)
-        same.meet(np.where(labels[:, None] == labels_here[None], similarities, np.float32(-np.inf)), numbers)
-        kept = set(every.rows.ravel().tolist()) | set(same.rows.ravel().tolist())
-        known = zip(numbers.tolist(), part["key"].to_pylist(), labels_here.tolist(), strict=True)
-        names |= {row: (key, label) for row, key, label in known if row in kept}
-        names = {row: name for row, name in names.items() if row in kept}
-    rows = [*_rows(failures, every, names, "all"), *_rows(failures, same, names, "same_label")]
+        of_all_labels.meet(similarities, numbers)
+        of_same_label.meet(np.where(labels[:, None] == labels_here[None], similarities, np.float32(-np.inf)), numbers)
+        kept_rows = set(of_all_labels.rows.ravel().tolist()) | set(of_same_label.rows.ravel().tolist())
+        keys_and_labels = zip(numbers.tolist(), part["key"].to_pylist(), labels_here.tolist(), strict=True)
+        names |= {row: (key, label) for row, key, label in keys_and_labels if row in kept_rows}
+        names = {row: name for row, name in names.items() if row in kept_rows}
+    rows = [*_rows(failures, of_all_labels, names, "all"), *_rows(failures, of_same_label, names, "same_label")]
     return pa.Table.from_pylist(rows, NEIGHBOURS)
 
 
-def agreement(neighbours: pa.Table, meant: Callable[[str | None], str | None]) -> dict[str, float]:
+def agreement(neighbours: pa.Table, comparable: Callable[[str | None], str | None]) -> dict[str, float]:
     """Returns the share of failures most of whose nearest images have the predicted label, and the share for the true
     label.
 
-    `meant`: returns what labels and answers are compared by: an answer is a name of the classifier's, `tabby cat`,
+    `comparable`: returns what labels and answers are compared by: an answer is a name of the classifier's, `tabby cat`,
     where the label may be `cat`.
     """
     votes: dict[str, list[tuple[bool, bool]]] = {}
     for row in neighbours.to_pylist():
         if row["among"] == "all":
-            neighbour, taken_for, label = (meant(row[name]) for name in ("neighbour_label", "predicted", "label"))
+            neighbour, taken_for, label = (comparable(row[name]) for name in ("neighbour_label", "predicted", "label"))
             vote = (neighbour is not None and neighbour == taken_for, neighbour is not None and neighbour == label)
             votes.setdefault(row["image_id"], []).append(vote)
     shares = np.array([np.mean(of_image, axis=0) > 0.5 for of_image in votes.values()]).reshape(-1, 2)

@@ -80,9 +80,9 @@ def alike(
     of them."""
     gap = a.astype(np.int32) - b
     beside = np.abs(gap * THUMBNAIL_BYTES - gap.sum(axis=1, keepdims=True))  # of the mean gap, times the levels
-    near = beside.max(axis=1, initial=0) <= largest * THUMBNAIL_BYTES
-    same: NDArray[np.bool_] = near & (beside.sum(axis=1) <= mean * THUMBNAIL_BYTES**2)
-    return same
+    is_near = beside.max(axis=1, initial=0) <= largest * THUMBNAIL_BYTES
+    is_same: NDArray[np.bool_] = is_near & (beside.sum(axis=1) <= mean * THUMBNAIL_BYTES**2)
+    return is_same
 
 
 def differing_bits(a: Hashes, b: Hashes) -> NDArray[np.uint8]:

@@ -115,7 +115,7 @@ class NumberedCaptions:
     def tables(self, pairs: Iterable[tuple[str, str, list[int] | None]]) -> Iterator[pa.Table]:
         """Yields tables of `tables.dataset.PLANNED` for (label, caption, rows). A caption with rows has a draw for
         each."""
-        held: list[PlannedRow] = []
+        pending: list[PlannedRow] = []
         for label, caption, rows in pairs:
             mark = hashlib.blake2b(f"{label}\0{caption}".encode(), digest_size=12).digest()
             if mark in self._met:
@@ -124,18 +124,18 @@ class NumberedCaptions:
             self._met.add(mark)
             number = self.labels.setdefault(label, len(self.labels))
             draws = self.draws if rows is None else len(rows)
-            held.append(
+            pending.append(
                 {
                     "label": label, "caption": caption, "label_number": number, "first": self.total, "draws": draws,
                     "rows": rows,
                 }
             )  # fmt: skip
             self.captions, self.total = self.captions + 1, self.total + draws
-            if len(held) == AT_ONCE:
-                yield pa.Table.from_pylist(held, PLANNED)
-                held = []
-        if held:
-            yield pa.Table.from_pylist(held, PLANNED)
+            if len(pending) == AT_ONCE:
+                yield pa.Table.from_pylist(pending, PLANNED)
+                pending = []
+        if pending:
+            yield pa.Table.from_pylist(pending, PLANNED)
 
 
 # Splits a dataset's rows into two parts that have only labels in common.
@@ -171,28 +171,28 @@ def split(
 
     Raises: ValueError where there are fewer than two groups.
     """
-    chosen: By = by or ("caption" if len(np.unique(captions)) >= ENOUGH_CAPTIONS else "image")
-    pairs = _of_one_caption(captions) if chosen == "caption" else near_pairs(hashes, distance)
+    chosen_by: By = by or ("caption" if len(np.unique(captions)) >= ENOUGH_CAPTIONS else "image")
+    pairs = _of_one_caption(captions) if chosen_by == "caption" else near_pairs(hashes, distance)
     graph = coo_matrix((np.ones(len(pairs), np.int8), (pairs[:, 0], pairs[:, 1])), shape=(len(ids), len(ids)))
     count, group = connected_components(graph, directed=False)
     if count < 2:
-        what = "of one caption" if chosen == "caption" else "near-duplicates of one image"
-        raise ValueError(f"its {len(ids)} rows are {what}, and two groups are needed")
+        likeness = "of one caption" if chosen_by == "caption" else "near-duplicates of one image"
+        raise ValueError(f"its {len(ids)} rows are {likeness}, and two groups are needed")
     smallest = [""] * count
     for name, number in zip(ids, group.tolist(), strict=True):
         smallest[number] = min(smallest[number] or name, name)
     order = np.array(sorted(range(count), key=lambda number: hashlib.sha256(smallest[number].encode()).digest()))
     sizes = np.bincount(group, minlength=count)[order]
-    held = np.cumsum(sizes) - sizes < share * len(ids)
-    held[-1] = False
-    return Split(np.isin(group, order[held]), int(count), chosen)
+    is_held_out = np.cumsum(sizes) - sizes < share * len(ids)
+    is_held_out[-1] = False
+    return Split(np.isin(group, order[is_held_out]), int(count), chosen_by)
 
 
 def _of_one_caption(captions: NDArray[np.int64]) -> NDArray[np.int64]:
     """Returns pairs (pairs, 2) of rows that link all rows of each caption."""
     order = np.argsort(captions, kind="stable")
-    same = captions[order][1:] == captions[order][:-1]
-    return np.stack([order[1:][same], order[:-1][same]], axis=1)
+    is_same = captions[order][1:] == captions[order][:-1]
+    return np.stack([order[1:][is_same], order[:-1][is_same]], axis=1)
 
 
 def near_pairs(hashes: NDArray[np.uint64], distance: int) -> NDArray[np.int64]:
@@ -214,13 +214,13 @@ def near_pairs(hashes: NDArray[np.uint64], distance: int) -> NDArray[np.int64]:
 
 def _compared(rows: NDArray[np.int64], hashes: NDArray[np.uint64], distance: int) -> NDArray[np.int64]:
     """Returns the near pairs among rows sorted by their hashes; equal hashes are linked once and compared once."""
-    same = hashes[rows][1:] == hashes[rows][:-1]
-    pairs = [np.stack([rows[1:][same], rows[:-1][same]], axis=1)]
-    rows = rows[np.r_[True, ~same]]
+    is_same = hashes[rows][1:] == hashes[rows][:-1]
+    pairs = [np.stack([rows[1:][is_same], rows[:-1][is_same]], axis=1)]
+    rows = rows[np.r_[True, ~is_same]]
     bits = hashes[rows]
     for start in range(0, len(rows), _BLOCK):
-        apart = np.bitwise_count(bits[start : start + _BLOCK, None] ^ bits[None, start:])
-        a, b = np.nonzero(apart <= distance)
-        near = a < b
-        pairs.append(np.stack([rows[start + a[near]], rows[start + b[near]]], axis=1))
+        bits_apart = np.bitwise_count(bits[start : start + _BLOCK, None] ^ bits[None, start:])
+        a, b = np.nonzero(bits_apart <= distance)
+        first_is_smaller = a < b
+        pairs.append(np.stack([rows[start + a[first_is_smaller]], rows[start + b[first_is_smaller]]], axis=1))
     return np.concatenate(pairs)

@@ -116,9 +116,11 @@ class Candidate:
 
     @property
     def image_id(self) -> str:
-        one, source = self.wanted, self.source
+        planned, source = self.wanted, self.source
         # The label is part of it: one text may be a caption of two labels.
-        return content_id("failure", source.name, source.revision, one.caption.label, one.caption.text, self.drawn.seed)
+        return content_id(
+            "failure", source.name, source.revision, planned.caption.label, planned.caption.text, self.drawn.seed
+        )
 
 
 @dataclass(frozen=True)
@@ -148,28 +150,28 @@ class _Batch:
 
     def run(self) -> Outcome:
         codes = np.full(len(self.wanted), CODE[NOT_FAILED], np.uint8)
-        drawn = self._draw()
-        for index, one in enumerate(drawn):
-            if one.pixels is None:
+        samples = self._draw()
+        for index, sample in enumerate(samples):
+            if sample.pixels is None:
                 codes[index] = CODE[NO_IMAGE]
-                self.details[index] = str(one.error)
+                self.details[index] = str(sample.error)
         usable = np.flatnonzero(codes == CODE[NOT_FAILED])
         if not len(usable):
             return Outcome(codes, self.details, [])
-        verdicts = self._judge([drawn[index] for index in usable.tolist()], usable)
+        verdicts = self._judge([samples[index] for index in usable.tolist()], usable)
         failed = np.any([verdict.decisions.failed for verdict in verdicts], axis=0)
-        silent = ~np.all([verdict.decisions.answered for verdict in verdicts], axis=0) & ~failed
-        codes[usable[silent]] = CODE[NO_ANSWER]
+        is_unanswered = ~np.all([verdict.decisions.answered for verdict in verdicts], axis=0) & ~failed
+        codes[usable[is_unanswered]] = CODE[NO_ANSWER]
         candidates = []
         rows = np.flatnonzero(failed).tolist()
         indices = usable[rows].tolist()
-        for row, index, verified in zip(rows, indices, self._verify(drawn, indices), strict=True):
+        for row, index, verified in zip(rows, indices, self._verify(samples, indices), strict=True):
             if verified is not None and verified != self.wanted[index].caption.label:
                 codes[index], self.details[index] = CODE[NOT_VERIFIED], verified
                 continue
             codes[index] = CODE[CANDIDATE]
             source = self.crew.sources[self.wanted[index].draw % len(self.crew.sources)]
-            image = drawn[index]
+            image = samples[index]
             assert image.pixels is not None
             marks = fingerprint(image.pixels), thumbnail(image.pixels), windows(image.pixels)
             candidates.append(Candidate(index, self.wanted[index], image, source, verdicts, row, verified, *marks))
@@ -178,20 +180,23 @@ class _Batch:
     def _draw(self) -> list[SampledImage]:
         began, sources = time.monotonic(), self.crew.sources
         if len(sources) == 1:
-            drawn = sources[0].draw(self.wanted)
+            samples = sources[0].draw(self.wanted)
         else:
             in_turn: dict[int, SampledImage] = {}
             for number, source in enumerate(sources):
-                indices = [index for index, one in enumerate(self.wanted) if one.draw % len(sources) == number]
+                indices = [index for index, planned in enumerate(self.wanted) if planned.draw % len(sources) == number]
                 of_source = source.draw([self.wanted[index] for index in indices]) if indices else []
                 in_turn.update(zip(indices, of_source, strict=True))
-            drawn = [in_turn[index] for index in range(len(self.wanted))]
-        self.on_stage("generate", len(drawn), time.monotonic() - began)
-        return drawn
+            samples = [in_turn[index] for index in range(len(self.wanted))]
+        self.on_stage("generate", len(samples), time.monotonic() - began)
+        return samples
 
-    def _judge(self, drawn: Sequence[SampledImage], indices: NDArray[np.int64]) -> list[Verdict]:
+    def _judge(self, samples: Sequence[SampledImage], indices: NDArray[np.int64]) -> list[Verdict]:
         began = time.monotonic()
-        pixels, keys = [one.pixels for one in drawn if one.pixels is not None], [one.key for one in drawn]
+        pixels, keys = (
+            [sample.pixels for sample in samples if sample.pixels is not None],
+            [sample.key for sample in samples],
+        )
         labels = [self.wanted[index].caption.label for index in indices.tolist()]
         verdicts = []
         for judge in self.crew.judges:
@@ -203,24 +208,24 @@ class _Batch:
                     judge, logits, decide(logits, truth, self.crew.rule, self.crew.confidence, self.crew.true_below)
                 )
             )
-        self.on_stage("classify", len(drawn) * len(self.crew.judges), time.monotonic() - began)
+        self.on_stage("classify", len(samples) * len(self.crew.judges), time.monotonic() - began)
         return verdicts
 
-    def _verify(self, drawn: Sequence[SampledImage], indices: Sequence[int]) -> list[str | None]:
+    def _verify(self, samples: Sequence[SampledImage], indices: Sequence[int]) -> list[str | None]:
         """Returns for each of these images the label that the verifier sees, or why it sees none; None where there is
         no verifier."""
         if self.crew.verifier is None or not indices:
             return [None] * len(indices)
         began = time.monotonic()
-        images = [pixels for index in indices if (pixels := drawn[index].pixels) is not None]
-        seen = self.crew.verifier.seen(images)
+        images = [pixels for index in indices if (pixels := samples[index].pixels) is not None]
+        labels = self.crew.verifier.seen(images)
         self.on_stage("verify", len(indices), time.monotonic() - began)
-        return [label or f"no answer: {error}" for label, error in seen]
+        return [label or f"no answer: {error}" for label, error in labels]
 
 
-def draw_batch(wanted: Sequence[PlannedSample], crew: DatasetModels, on_stage: OnStage = _unheard) -> Outcome:
+def draw_batch(samples: Sequence[PlannedSample], models: DatasetModels, on_stage: OnStage = _unheard) -> Outcome:
     """Draws, classifies and judges one batch."""
-    return _Batch(wanted, crew, on_stage).run()
+    return _Batch(samples, models, on_stage).run()
 
 
 def rows(candidates: Sequence[Candidate], rule: FailureRule) -> pa.Table:
@@ -231,14 +236,14 @@ def rows(candidates: Sequence[Candidate], rule: FailureRule) -> pa.Table:
 def _row(candidate: Candidate, rule: FailureRule) -> DatasetRow:
     answers = [_answer(verdict, candidate.row) for verdict in candidate.verdicts]
     first = next(answer for answer in answers if answer["failed"])
-    taken = "several labels alike" if first["predicted"] is None else first["predicted"]
-    wanted, source = candidate.wanted, candidate.source
+    answer_text = "several labels alike" if first["predicted"] is None else first["predicted"]
+    planned, source = candidate.wanted, candidate.source
     return {
         "image_id": candidate.image_id,
         "image": candidate.drawn.encoded(),
-        "label": wanted.caption.label,
-        "caption": wanted.caption.text,
-        "prompt": wanted.caption.text,
+        "label": planned.caption.label,
+        "caption": planned.caption.text,
+        "prompt": planned.caption.text,
         "seed": candidate.drawn.seed,
         "generator": source.name,
         "generator_revision": source.revision,
@@ -249,12 +254,12 @@ def _row(candidate: Candidate, rule: FailureRule) -> DatasetRow:
         "top3": first["top3"],
         "probabilities": first["probabilities"],
         "answers": answers,
-        "kept_because": f"{rule}: taken for {taken} by {first['classifier']}",
+        "kept_because": f"{rule}: taken for {answer_text} by {first['classifier']}",
         "verified": candidate.verified,
         "fingerprint": candidate.hash,
-        "caption_number": wanted.caption.number,
-        "draw": wanted.draw,
-        "key": None if candidate.drawn.data is None else candidate.drawn.key,  # what has no bytes yet was generated
+        "caption_number": planned.caption.number,
+        "draw": planned.draw,
+        "key": None if candidate.drawn.data is None else candidate.drawn.key,  # images without bytes were generated
     }
 
 
@@ -308,7 +313,9 @@ class ShardDraws:
         repeated = self._repeated(new)
         self._failures += new
         return [
-            one for one, again in zip(outcome.candidates, repeated, strict=True) if not again and self._within_cap(one)
+            new_candidate
+            for new_candidate, is_repeat in zip(outcome.candidates, repeated, strict=True)
+            if not is_repeat and self._within_cap(new_candidate)
         ]
 
     def table(self, caption_numbers: Ints, draws: Ints) -> pa.Table:
@@ -337,7 +344,7 @@ class ShardDraws:
         if self._distance is None or not new:
             return [False] * len(new)
         repeated = repeated_among(self._marks(new), self._marks(self._failures), self._distance)
-        return [bool(again) for again in repeated]
+        return [bool(is_repeat) for is_repeat in repeated]
 
     def _marks(self, indices: list[int]) -> CopyMarks:
         rows = np.array(indices, np.int64)
@@ -362,6 +369,6 @@ def thumbnails_of(column: pa.ChunkedArray) -> Thumbnails:
 
 def levels_of(column: pa.ChunkedArray, width: int) -> Thumbnails:
     """Returns the bytes of a column of `width` bytes per row, without nulls: (rows, width)."""
-    whole = pa.concat_arrays([pa.array([], column.type), *column.chunks])
-    levels = np.frombuffer(whole.buffers()[1] or b"", np.uint8)[: len(whole) * width]
-    return levels.reshape(len(whole), width)
+    array = pa.concat_arrays([pa.array([], column.type), *column.chunks])
+    levels = np.frombuffer(array.buffers()[1] or b"", np.uint8)[: len(array) * width]
+    return levels.reshape(len(array), width)

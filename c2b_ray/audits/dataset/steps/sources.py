@@ -83,10 +83,10 @@ class GeneratedSource:
         return self.generator.revision
 
     def draw(self, wanted: Sequence[PlannedSample]) -> list[SampledImage]:
-        requests = [GenerationRequest(one.caption.text, one.seed) for one in wanted]
+        requests = [GenerationRequest(sample.caption.text, sample.seed) for sample in wanted]
         return [
-            SampledImage(one.seed, f"{one.caption.text} (seed {one.seed})", image.pixels, error=image.error)
-            for one, image in zip(wanted, images_of(self.generator, requests, self.name), strict=True)
+            SampledImage(sample.seed, f"{sample.caption.text} (seed {sample.seed})", image.pixels, error=image.error)
+            for sample, image in zip(wanted, images_of(self.generator, requests, self.name), strict=True)
         ]
 
 
@@ -102,7 +102,7 @@ class FromTable:
         return self.table.revision
 
     def draw(self, wanted: Sequence[PlannedSample]) -> list[SampledImage]:
-        rows = [one.caption.rows[one.of_source] for one in wanted if one.caption.rows is not None]
+        rows = [sample.caption.rows[sample.of_source] for sample in wanted if sample.caption.rows is not None]
         return _decoded(rows, self.table.fetch(rows))
 
 
@@ -121,16 +121,16 @@ class Nearest:
         return self.index.revision
 
     def draw(self, wanted: Sequence[PlannedSample]) -> list[SampledImage]:
-        texts = dict.fromkeys(one.caption.text for one in wanted)
+        texts = dict.fromkeys(sample.caption.text for sample in wanted)
         for stale in self._ranked.keys() - texts.keys():
             del self._ranked[stale]
         for text in texts:
-            if text not in self._ranked:  # one alone: beside others its embedding differs by rounding, and so may ties
-                near = self.index.search(self.encoder.encode_texts([text]), self.most)
-                self._ranked[text] = [number for number in near.ids[0].tolist() if number >= 0]
-        ids = [_at(self._ranked[one.caption.text], one.of_source) for one in wanted]
-        there = [number for number in ids if number is not None]
-        fetched = iter(_decoded(there, self.index.fetch(there)) if there else [])
+            if text not in self._ranked:  # alone: in a batch its embedding is rounded otherwise, and ties may differ
+                neighbours = self.index.search(self.encoder.encode_texts([text]), self.most)
+                self._ranked[text] = [number for number in neighbours.ids[0].tolist() if number >= 0]
+        ids = [_at(self._ranked[sample.caption.text], sample.of_source) for sample in wanted]
+        found = [number for number in ids if number is not None]
+        fetched = iter(_decoded(found, self.index.fetch(found)) if found else [])
         none = SampledImage(-1, "", None, error="the index has no more images")
         return [none if number is None else next(fetched) for number in ids]
 
@@ -141,8 +141,8 @@ def _at(ids: list[int], index: int) -> int | None:
 
 def _decoded(rows: Sequence[int], images: pa.Table) -> list[SampledImage]:
     errors = images["error"].to_pylist() if "error" in images.column_names else [None] * len(rows)
-    drawn = []
+    result = []
     for row, key, data, error in zip(rows, images["key"].to_pylist(), images["bytes"].to_pylist(), errors, strict=True):
         pixels, reason = (None, error) if data is None and error else decoded(data)
-        drawn.append(SampledImage(row, key, pixels, data, reason))
-    return drawn
+        result.append(SampledImage(row, key, pixels, data, reason))
+    return result

@@ -25,30 +25,30 @@ DIRECTIONS = {"truth_to_detected": "of the ground truth", "detected_to_truth": "
 
 def summary(run: Run) -> Summary:
     results = results_of(run)
-    thresholds, held = results["thresholds"], results["tables"]
+    thresholds, table_rows = results["thresholds"], results["tables"]
     kind = next((kind for kind, value in thresholds.items() if value is not None), "")
-    shown = [
+    shown_rows = [
         row
-        for row in held["agreement"]
+        for row in table_rows["agreement"]
         if (row["classifier"], row["rule"], row["threshold_kind"]) == ("", "tested", kind) and row["biases"]
     ]
     lines = [
         f"{clean(row['method'])}: agreement with pseudo-labels {row['agreement']:+.2f}; {of_biased(row)}"
-        for row in held["vqa"]
+        for row in table_rows["vqa"]
         if row["classifier"] == "" and row["rule"] == "tested" and row["biases"]
     ]
-    if not shown:
+    if not shown_rows:
         lines.insert(0, "Neither the ground truth nor a method has a bias, as tested.")
     if kind:
         lines.append(f"names match from a cosine of {thresholds[kind]:.2f}, {kind}")
     return Summary(
         title="Detected biases, held against ground truth",
         columns=COLUMNS,
-        rows=[_row(row) for row in shown],
-        marks=[""] * len(shown),
+        rows=[_row(row) for row in shown_rows],
+        marks=[""] * len(shown_rows),
         lines=[*lines, *map(clean, results["notes"])],
         report=run.report,
-        headline=_headline(shown, lines),
+        headline=_headline(shown_rows, lines),
         to_json={"run": run.path, "report": run.report, **results},
     )
 

@@ -62,11 +62,11 @@ def number(value: float | None) -> float:
     return _NAN if value is None else value
 
 
-def share(value: float | None, good: bool = True) -> Cell:
+def share(value: float | None, is_good: bool = True) -> Cell:
     size = number(value)
     if size != size:
         return Cell(words.UNKNOWN, "", "empty")
-    return Cell(words.percent(size), "", f"{'for' if good else 'against'} d{1 + sum(size >= d for d in _DEPTHS)}")
+    return Cell(words.percent(size), "", f"{'for' if is_good else 'against'} d{1 + sum(size >= d for d in _DEPTHS)}")
 
 
 def signed(value: float | None, low: float | None = None, high: float | None = None) -> Cell:
@@ -83,17 +83,19 @@ def outcome_grids(rows: Sequence[Row], rule: str, tables: Mapping[str, float]) -
     """Builds Tables 1 and 2, one for each threshold."""
     grids = []
     for kind, threshold in tables.items():
-        of = [r for r in rows if r["classifier"] == "" and r["rule"] == rule and r["threshold_kind"] == kind]
+        selected = [r for r in rows if r["classifier"] == "" and r["rule"] == rule and r["threshold_kind"] == kind]
         lines = []
-        for method in dict.fromkeys(row["method"] for row in of):
-            by = {row["direction"]: row for row in of if row["method"] == method}
-            cells = [cell for direction in (TO_DETECTED, TO_TRUTH) for cell in _outcome(by[direction])]
+        for method in dict.fromkeys(row["method"] for row in selected):
+            row_of_direction = {row["direction"]: row for row in selected if row["method"] == method}
+            cells = [cell for direction in (TO_DETECTED, TO_TRUTH) for cell in _outcome(row_of_direction[direction])]
             lines.append(Line(clean(method), tuple(cells)))
         if lines:
             head = ("HIT", "FH", "MISS", "HIT − FH", "biases")
             title = f"{THRESHOLD_KINDS[kind].capitalize()}, cosine {threshold:.2f}; {RULES[rule]}"
-            said = "The first five columns start from the ground truth’s biases, the last five from the detected ones"
-            grids.append(Grid(title, said, (*head, *head), tuple(lines)))
+            caption = (
+                "The first five columns start from the ground truth’s biases, the last five from the detected ones"
+            )
+            grids.append(Grid(title, caption, (*head, *head), tuple(lines)))
     return grids
 
 
@@ -105,39 +107,44 @@ def _outcome(row: Row) -> tuple[Cell, ...]:
 
 def difference_grid(rows: Sequence[Row]) -> Grid:
     pairs = dict.fromkeys((row["method_a"], row["method_b"]) for row in rows)
-    wanted = dict.fromkeys((row["rule"], row["threshold_kind"], row["direction"]) for row in rows)
+    column_keys = dict.fromkeys((row["rule"], row["threshold_kind"], row["direction"]) for row in rows)
     short = {TO_DETECTED: "from the truth", TO_TRUTH: "from the detected"}
     lines = []
     for a, b in pairs:
-        by = {
+        row_of_column = {
             (r["rule"], r["threshold_kind"], r["direction"]): r
             for r in rows
             if (r["method_a"], r["method_b"]) == (a, b)
         }
-        cells = [signed(by[w]["difference"], by[w]["difference_low"], by[w]["difference_high"]) for w in wanted]
+        cells = [
+            signed(
+                row_of_column[w]["difference"], row_of_column[w]["difference_low"], row_of_column[w]["difference_high"]
+            )
+            for w in column_keys
+        ]
         lines.append(Line(f"{clean(a)} − {clean(b)}", tuple(cells)))
-    columns = tuple(f"{rule}, {kind}, {short[direction]}" for rule, kind, direction in wanted)
+    columns = tuple(f"{rule}, {kind}, {short[direction]}" for rule, kind, direction in column_keys)
     return Grid("Differences in HIT − FH", "With intervals over classifiers and classes", columns, tuple(lines))
 
 
 def agreement_grids(rows: Sequence[Row], rule: str) -> list[Grid]:
     """Builds Tables 3 and 4, and the 3 × 3 table of each method."""
-    of = [row for row in rows if row["rule"] == rule]
-    classifiers = list(dict.fromkeys(row["classifier"] for row in of))
-    methods = list(dict.fromkeys(row["method"] for row in of))
-    by = {(row["method"], row["classifier"]): row for row in of}
+    selected = [row for row in rows if row["rule"] == rule]
+    classifiers = list(dict.fromkeys(row["classifier"] for row in selected))
+    methods = list(dict.fromkeys(row["method"] for row in selected))
+    row_of_cell = {(row["method"], row["classifier"]): row for row in selected}
     lines = []
     for classifier in classifiers:
         cells = [
             Cell(signed(row["agreement"]).text, _of_biased(row)) if row is not None else Cell(words.UNKNOWN)
-            for row in (by.get((method, classifier)) for method in methods)
+            for row in (row_of_cell.get((method, classifier)) for method in methods)
         ]
         lines.append(Line(clean_setting(classifier) or "all", tuple(cells)))
-    said = "+1 the same case, −1 opposite directions, 0 else; beneath, of those that either side calls biased"
+    caption = "+1 the same case, −1 opposite directions, 0 else; beneath, of those that either side calls biased"
     title = f"Agreement with pseudo-labels, {RULES[rule]}"
-    grids = [Grid(title, said, tuple(map(clean, methods)), tuple(lines))] if methods else []
+    grids = [Grid(title, caption, tuple(map(clean, methods)), tuple(lines))] if methods else []
     for method in methods:
-        row = by[method, ""]
+        row = row_of_cell[method, ""]
         lines = [
             Line(f"detected {a}", tuple(Cell(words.count(row[f"{a}_{b}"]), "", _case(a, b)) for b in CASES))
             for a in CASES
@@ -161,20 +168,20 @@ def threshold_grids(rows: Sequence[Row], many: str) -> list[Grid]:
     """Builds App. C: HIT − FH from the ground truth, as tested."""
     grids = []
     for method in dict.fromkeys(row["method"] for row in rows):
-        of = [
+        selected = [
             row
             for row in rows
             if (row["method"], row["rule"], row["direction"], row["many"]) == (method, TESTED, TO_DETECTED, many)
         ]
-        taus = sorted({row["tau"] for row in of})
-        by = {(row["threshold"], row["tau"]): row for row in of}
-        gains = {key: number(row["hit"]) - number(row["false_hit"]) for key, row in by.items()}
+        taus = sorted({row["tau"] for row in selected})
+        row_of_cell = {(row["threshold"], row["tau"]): row for row in selected}
+        gains = {key: number(row["hit"]) - number(row["false_hit"]) for key, row in row_of_cell.items()}
         lines = [
             Line(words.decimal(threshold), tuple(signed(gains[threshold, tau]) for tau in taus))
-            for threshold in sorted({row["threshold"] for row in of})
+            for threshold in sorted({row["threshold"] for row in selected})
         ]
-        said = "HIT − FH of the ground truth’s biases; a line for each least cosine, a column for each τ"
-        grids.append(Grid(clean(method), said, tuple(f"τ = {words.decimal(tau)}" for tau in taus), tuple(lines)))
+        caption = "HIT − FH of the ground truth’s biases; a line for each least cosine, a column for each τ"
+        grids.append(Grid(clean(method), caption, tuple(f"τ = {words.decimal(tau)}" for tau in taus), tuple(lines)))
     return grids
 
 
@@ -193,17 +200,17 @@ def bias_figure(detected: pa.Table, key: tuple[str, str, str], tau: float, salt:
         if (row["source"], row["classifier"], row["target_class"]) == key and row["score"] is not None
     ]
     biased = {row["attribute"] for row in rows if row[TESTED]}
-    shown = sorted((row for row in rows if row["attribute"] in biased), key=lambda row: row["score"])
-    if len(shown) > MOST_ROWS:
+    biased_rows = sorted((row for row in rows if row["attribute"] in biased), key=lambda row: row["score"])
+    if len(biased_rows) > MOST_ROWS:
         half = MOST_ROWS // 2
-        shown = [*shown[:half], *shown[-half:]]
+        biased_rows = [*biased_rows[:half], *biased_rows[-half:]]
     nan = float("nan")
     forest_rows = [
         ForestRow(f"{row['attribute']}: {row['value']}", number(row["score"]), nan, nan, VERDICTS[row[TESTED]])
-        for row in shown
+        for row in biased_rows
     ]
-    said = "; ".join(f"{row.label} {words.signed(row.value)}" for row in forest_rows)
-    forest = Forest(forest_rows, f"φ for {key[2]}, band ±{words.decimal(tau)}: {said}.", ENDS)
+    description = "; ".join(f"{row.label} {words.signed(row.value)}" for row in forest_rows)
+    forest = Forest(forest_rows, f"φ for {key[2]}, band ±{words.decimal(tau)}: {description}.", ENDS)
     return forest_svg(forest, lambda axes: _dress(axes, forest_rows, tau), salt)
 
 
@@ -237,18 +244,18 @@ def recall_figure(means: Mapping[str, Sequence[tuple[float, float, float]]]) -> 
     for share in (0.01, 0.25, 0.5, 0.75, 1.0):
         x = LEFT + inner * share
         parts.append(f'<text x="{x:.1f}" y="{HEIGHT - 16}" text-anchor="middle">{share:g}</text>')
-    for at, (kind, points) in enumerate(means.items()):
+    for position, (kind, points) in enumerate(means.items()):
         name, colour = KINDS[kind]
         line = " ".join(f"{LEFT + inner * a:.1f},{TOP + height * (1 - r):.1f}" for a, r, _ in points)
         paint = f"var(--mark-{colour})"
         parts.append(f'<polyline points="{line}" fill="none" stroke="{paint}" stroke-width="2"/>')
-        parts.append(f'<text x="{LEFT + 8 + 90 * at}" y="{HEIGHT - 2}" fill="{paint}">{escape(name)}</text>')
+        parts.append(f'<text x="{LEFT + 8 + 90 * position}" y="{HEIGHT - 2}" fill="{paint}">{escape(name)}</text>')
     curves = (
         f"{KINDS[kind][0]}: " + ", ".join(f"{a:g} → {r:.2f}" for a, r, _ in points) for kind, points in means.items()
     )
-    said = escape(visible("recall over A: " + "; ".join(curves)))
+    description = escape(visible("recall over A: " + "; ".join(curves)))
     opening = (
-        f'<svg class="forest" role="img" aria-label="{said}" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
+        f'<svg class="forest" role="img" aria-label="{description}" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
         f'height="{HEIGHT}" font-size="11" fill="var(--muted)" xmlns="http://www.w3.org/2000/svg">'
     )
     return opening + "".join(parts) + "</svg>"

@@ -36,7 +36,7 @@ class Listing:
 
 def ranking_list(rows: Sequence[Row]) -> Listing:
     """Lists the strongest attributes of each method and classifier (section 3.5)."""
-    shown = [row for row in rows if row["rank"] <= SHOWN_RANKS]
+    top_rows = [row for row in rows if row["rank"] <= SHOWN_RANKS]
     lines = tuple(
         (
             clean(row["method"]),
@@ -48,7 +48,7 @@ def ranking_list(rows: Sequence[Row]) -> Listing:
             words.count(row["classes"]),
             words.count(row["biased"]),
         )
-        for row in shown
+        for row in top_rows
     )
     columns = ("Method", "Classifier", "Rank", "Attribute", "Mean |φ|", "Interval", "Classes", "Biased values")
     return Listing("Attributes, aggregated over classes", "The strongest first", columns, lines)
@@ -86,7 +86,7 @@ def _spread(rows: Sequence[Row]) -> list[Row]:
     if len(rows) <= SHOWN_MATCHES:
         return list(rows)
     step = len(rows) / SHOWN_MATCHES
-    return [rows[int(at * step)] for at in range(SHOWN_MATCHES)]
+    return [rows[int(i * step)] for i in range(SHOWN_MATCHES)]
 
 
 def shown_list(rows: Sequence[Row]) -> Listing:
@@ -174,24 +174,24 @@ def evaluate_page(results: Mapping[str, Any], tables: Mapping[str, pa.Table]) ->
 
 
 def evaluate_view(results: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> EvaluateView:
-    held = results["tables"]
+    table_rows = results["tables"]
     thresholds = {kind: value for kind, value in results["thresholds"].items() if value is not None}
     means = figures.recall_means(tables["recall"].to_pylist()) if "recall" in tables else {}
     return EvaluateView(
         title=clean(results["task"]),
-        headline=_headline(held["agreement"], next(iter(thresholds), "")),
+        headline=_headline(table_rows["agreement"], next(iter(thresholds), "")),
         scale=_scale(results, tables),
         notices=(*map(clean, results["notes"]), *_notices(tables)),
-        outcomes=tuple(grids.outcome_grids(held["agreement"], TESTED, thresholds)),
-        paper_outcomes=tuple(grids.outcome_grids(held["agreement"], PAPER, thresholds)),
-        differences=grids.difference_grid(held["differences"]) if held["differences"] else None,
-        agreement=tuple(grids.agreement_grids(held["vqa"], TESTED)),
-        paper_agreement=tuple(grids.agreement_grids(held["vqa"], PAPER)),
+        outcomes=tuple(grids.outcome_grids(table_rows["agreement"], TESTED, thresholds)),
+        paper_outcomes=tuple(grids.outcome_grids(table_rows["agreement"], PAPER, thresholds)),
+        differences=grids.difference_grid(table_rows["differences"]) if table_rows["differences"] else None,
+        agreement=tuple(grids.agreement_grids(table_rows["vqa"], TESTED)),
+        paper_agreement=tuple(grids.agreement_grids(table_rows["vqa"], PAPER)),
         biases=tuple(_biases(tables["detected"], results["tau"])),
         recall=Figure("recall@A·K, of what A·K images can hold", figures.recall_figure(means)) if means else None,
         recall_grid=_recall_grid(means) if means else None,
         thresholds=tuple(grids.threshold_grids(tables["thresholds"].to_pylist(), results["many"])),
-        lists=tuple(_lists(held, tables, thresholds)),
+        lists=tuple(_lists(table_rows, tables, thresholds)),
         settings=tuple(_settings(results)),
     )
 
@@ -209,13 +209,13 @@ def _headline(rows: Sequence[Row], kind: str) -> str:
 
 
 def _scale(results: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> str:
-    counted = [
+    numbers = [
         words.plural(len(results["classifiers"]), "classifier"),
         words.plural(len(results["classes"]), "class", "classes"),
         words.plural(tables["truth"].num_rows, "difference") + " in accuracy",
         words.plural(tables["detected"].num_rows, "proposed bias", "proposed biases"),
     ]
-    return f"{words.listed(counted)}."
+    return f"{words.listed(numbers)}."
 
 
 def _notices(tables: Mapping[str, pa.Table]) -> list[str]:
@@ -238,9 +238,9 @@ def _biases(detected: pa.Table, tau: float) -> list[Figure]:
     return [
         Figure(
             f"{clean(key[0])}: {clean_setting(key[1])}, {clean(key[2])}",
-            figures.bias_figure(detected, key, tau, f"bias-{at}"),
+            figures.bias_figure(detected, key, tau, f"bias-{i}"),
         )
-        for at, key in enumerate(strongest(detected, FIGURES))
+        for i, key in enumerate(strongest(detected, FIGURES))
     ]
 
 
@@ -253,16 +253,18 @@ def _recall_grid(means: Mapping[str, Sequence[tuple[float, float, float]]]) -> G
         )
         for kind, points in means.items()
     )
-    said = "Of the A·K nearest images, how many are relevant; beneath, of all K relevant ones. Means over captions"
-    return Grid("recall@A·K", said, tuple(f"A = {share:g}" for share in shares), lines)
+    caption = "Of the A·K nearest images, how many are relevant; beneath, of all K relevant ones. Means over captions"
+    return Grid("recall@A·K", caption, tuple(f"A = {share:g}" for share in shares), lines)
 
 
-def _lists(held: Mapping[str, Any], tables: Mapping[str, pa.Table], thresholds: Mapping[str, float]) -> list[Listing]:
+def _lists(
+    table_rows: Mapping[str, Any], tables: Mapping[str, pa.Table], thresholds: Mapping[str, float]
+) -> list[Listing]:
     listings = [
-        ranking_list(held["ranking"]),
+        ranking_list(table_rows["ranking"]),
         match_list(tables["matches"], thresholds),
-        proposer_list(held["proposers"]),
-        shown_list(held["shown"]),
+        proposer_list(table_rows["proposers"]),
+        shown_list(table_rows["shown"]),
     ]
     return [listing for listing in listings if listing.rows]
 
@@ -291,7 +293,7 @@ SETTINGS = ("task", "tau", "alpha", "many", "sentence_encoder", "b2t")
 
 def results_of(run: Run) -> dict[str, Any]:
     manifest, config = run.manifest, run.record.config
-    whole = {
+    document = {
         **{name: config[name] for name in SETTINGS},
         "classifiers": specs_by_name(config["classifier"]),
         "classes": manifest.get("classes") or [],
@@ -299,7 +301,7 @@ def results_of(run: Run) -> dict[str, Any]:
         "notes": manifest.get("notes") or [],
         "tables": {name: run.read(name).to_pylist() for name in run.kind.tables if name not in LONG},
     }
-    result: dict[str, Any] = finite(whole)
+    result: dict[str, Any] = finite(document)
     return result
 
 

@@ -54,12 +54,12 @@ class Annotated:
         for row, name in enumerate(self.classes):
             groups[name].append(row)
         random = np.random.default_rng(seed)
-        kept = [
+        kept_rows = [
             row
             for rows in groups.values()
             for row in (rows if len(rows) <= images else random.choice(rows, images, replace=False).tolist())
         ]
-        return self.some(sorted(kept))
+        return self.some(sorted(kept_rows))
 
     def write(self, location: Path) -> None:
         """Writes one Parquet file with the images' bytes; it is whole or absent."""
@@ -74,8 +74,8 @@ class Annotated:
         """Returns whether the file holds these images with these labels; their bytes are not compared."""
         names = [name for name in self._schema().names if name != "image"]
         columns = {"key": self.keys, "target_class": self.classes, **self.attributes}
-        there = pq.read_schema(location).names
-        return set(names) == set(there) - {"image"} and pq.read_table(location, columns=names).equals(
+        stored_names = pq.read_schema(location).names
+        return set(names) == set(stored_names) - {"image"} and pq.read_table(location, columns=names).equals(
             pa.table({name: pa.array(columns[name], pa.string()) for name in names})
         )
 
@@ -87,12 +87,12 @@ class Annotated:
     def _tables(self) -> Iterator[pa.Table]:
         folder = Folder(fs.LocalFileSystem(), str(self.root))
         for start in range(0, len(self.keys), AT_ONCE):
-            some = self.some(range(start, min(start + AT_ONCE, len(self.keys))))
+            chunk = self.some(range(start, min(start + AT_ONCE, len(self.keys))))
             columns = {
-                "key": some.keys,
-                "image": [_bytes(folder, self.root, path) for path in some.paths],
-                "target_class": some.classes,
-                **some.attributes,
+                "key": chunk.keys,
+                "image": [_bytes(folder, self.root, path) for path in chunk.paths],
+                "target_class": chunk.classes,
+                **chunk.attributes,
             }
             schema = self._schema()
             yield pa.table({field.name: pa.array(columns[field.name], field.type) for field in schema})
@@ -112,13 +112,13 @@ def _bytes(folder: Folder, root: Path, path: Path) -> bytes:
 def each_once(path: Path, names: Sequence[str]) -> None:
     """Raises SourceError where a file holds a name twice, so that it is unclear which line is meant."""
     if len(set(names)) < len(names):
-        twice = next(name for name, count in Counter(names).items() if count > 1)
-        raise SourceError(f"{path}: {twice!r} is there twice", location=str(path))
+        repeated = next(name for name, count in Counter(names).items() if count > 1)
+        raise SourceError(f"{path}: {repeated!r} is there twice", location=str(path))
 
 
-def first_of(folder: Path, names: Sequence[str], what: str) -> Path:
+def first_of(folder: Path, names: Sequence[str], description: str) -> Path:
     """Returns the first of several paths below a folder that exists. Raises SourceError where none does."""
     for name in names:
         if (folder / name).exists():
             return folder / name
-    raise SourceError(f"{folder} has no {what}; looked for {', '.join(names)}", location=str(folder))
+    raise SourceError(f"{folder} has no {description}; looked for {', '.join(names)}", location=str(folder))

@@ -40,25 +40,26 @@ def celeba(truth: CelebATruth, seed: int = 0) -> Annotated:
     names, lines = _attributes(where)
     if truth.target not in names:
         raise ConfigError("truth.celeba.target", f"{where} has no {truth.target!r}; {nearest(truth.target, names)}")
-    every = list(_rows(where, names, lines))
-    each_once(where, [key for key, _ in every])
-    if lost := [key for key, _ in every if key not in partition]:
+    all_rows = list(_rows(where, names, lines))
+    each_once(where, [key for key, _ in all_rows])
+    if absent_keys := [key for key, _ in all_rows if key not in partition]:
         raise SourceError(
-            f"{split}: no line for {lost[0]}, nor for {len(lost) - 1:,} other images of {where.name}; is it whole?",
+            f"{split}: no line for {absent_keys[0]}, nor for {len(absent_keys) - 1:,} other images of {where.name}; is "
+            "it whole?",
             location=str(split),
         )
-    rows = [(key, values) for key, values in every if partition.get(key) == _NUMBERS[truth.partition]]
+    rows = [(key, values) for key, values in all_rows if partition.get(key) == _NUMBERS[truth.partition]]
     if not rows:
         raise SourceError(f"{where}: no image of the partition {truth.partition}", location=str(where))
-    said = normalise(truth.target)
-    present, absent = truth.present or said, truth.absent or f"not {said}"
-    at = names.index(truth.target)
+    target_form = normalise(truth.target)
+    present, absent = truth.present or target_form, truth.absent or f"not {target_form}"
+    target_index = names.index(truth.target)
     return Annotated(
         images,
         [key for key, _ in rows],
         [images / key for key, _ in rows],
-        [present if values[at] == PRESENT else absent for _, values in rows],
-        {name: [values[k] for _, values in rows] for k, name in enumerate(names) if k != at},
+        [present if values[target_index] == PRESENT else absent for _, values in rows],
+        {name: [values[k] for _, values in rows] for k, name in enumerate(names) if k != target_index},
     ).at_most(truth.images, seed)
 
 
@@ -87,9 +88,11 @@ def _attributes(path: Path) -> tuple[list[str], list[Line]]:
         raise SourceError(
             f"{path}: expected the number of images, the names of attributes, then a line an image", location=str(path)
         )
-    said, there = int(lines[0][1][0]), len(lines) - 2
-    if said != there:
-        raise SourceError(f"{path}: its first line says {said} images, and {there} follow", location=str(path))
+    lines_promised, lines_found = int(lines[0][1][0]), len(lines) - 2
+    if lines_promised != lines_found:
+        raise SourceError(
+            f"{path}: its first line says {lines_promised} images, and {lines_found} follow", location=str(path)
+        )
     return _names(path, lines[1][1]), lines[2:]
 
 

@@ -45,18 +45,21 @@ def imagenet_x(truth: ImageNetXTruth, seed: int = 0) -> Annotated:
     each_once(where, [key for key, _, _ in annotated])
     rows = [row for row in annotated if row[0] not in typical]
     paths = _paths(Path(truth.folder), names)
-    known = [(key, number, shown) for key, number, shown in rows if key in paths]
-    if not known:
+    with_image = [(key, number, factors_shown) for key, number, factors_shown in rows if key in paths]
+    if not with_image:
         raise SourceError(f"{truth.folder} holds no image that {where} annotates", location=truth.folder)
-    classes = [names[number][0] for _, number, _ in known]
+    classes = [names[number][0] for _, number, _ in with_image]
     return Annotated(
         Path(truth.folder),
-        [key for key, _, _ in known],
-        [paths[key] for key, _, _ in known],
+        [key for key, _, _ in with_image],
+        [paths[key] for key, _, _ in with_image],
         classes,
-        {factor: [PRESENT if shown[factor] else ABSENT for _, _, shown in known] for factor in FACTORS},
-        {names[number][0]: [number] for number in sorted({number for _, number, _ in known})},
-        len(rows) - len(known),
+        {
+            factor: [PRESENT if factors_shown[factor] else ABSENT for _, _, factors_shown in with_image]
+            for factor in FACTORS
+        },
+        {names[number][0]: [number] for number in sorted({number for _, number, _ in with_image})},
+        len(rows) - len(with_image),
     ).at_most(truth.images, seed)
 
 
@@ -78,16 +81,16 @@ def _rows(path: Path) -> Iterator[tuple[str, int, Mapping[str, bool]]]:
     for number, row in _records(path):
         try:
             key, target = str(row["file_name"]), _whole(row["class"])
-            shown = {factor: _flag(row[factor]) for factor in FACTORS}
+            factors_shown = {factor: _flag(row[factor]) for factor in FACTORS}
         except (KeyError, TypeError, ValueError) as error:
             raise SourceError(
                 f"{path}, line {number}: expected file_name, class and 16 factors of 0 or 1 ({error!r})",
                 location=str(path),
             ) from error
         if not 0 <= target < 1000 or "/" in key or "\\" in key:
-            what = f"{path}, line {number}: {key!r} of class {target} is none of ImageNet"
-            raise SourceError(what, location=str(path))
-        yield key, target, shown
+            problem = f"{path}, line {number}: {key!r} of class {target} is none of ImageNet"
+            raise SourceError(problem, location=str(path))
+        yield key, target, factors_shown
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -42,7 +42,7 @@ def audit_biases(method: str, scores: pa.Table) -> pa.Table:
     """Returns a table of `BIASES`, a row per row of `tables.SCORES`, including those that are no bias."""
     rows = []
     for row in scores.to_pylist():
-        said = wording(row["attribute"], row["bias_class"])
+        worded = wording(row["attribute"], row["bias_class"])
         rows.append(
             Bias(
                 source=method,
@@ -50,8 +50,8 @@ def audit_biases(method: str, scores: pa.Table) -> pa.Table:
                 target_class=row["target_class"],
                 attribute=row["attribute"],
                 value=row["bias_class"],
-                wordings=said.texts,
-                negated=said.negated,
+                wordings=worded.texts,
+                negated=worded.negated,
                 n=row["n"],
                 score=row["phi"],
                 p_value=row["p_value"],
@@ -84,9 +84,9 @@ def keyword_biases(method: str, groups: Iterable[Keywords], tau: float, alpha: f
     rows: list[Bias] = []
     for group in groups:
         result = stats.keyword_scores(group.wrong, group.right)
-        enough = min(len(group.wrong), len(group.right)) >= LEAST_TESTED
+        is_tested = min(len(group.wrong), len(group.right)) >= LEAST_TESTED
         for keyword, score, p in zip(group.keywords, result.score.tolist(), result.p_value.tolist(), strict=True):
-            said = keyword_wording(keyword)
+            worded = keyword_wording(keyword)
             rows.append(
                 Bias(
                     source=method,
@@ -94,11 +94,11 @@ def keyword_biases(method: str, groups: Iterable[Keywords], tau: float, alpha: f
                     target_class=group.target_class,
                     attribute=KEYWORD,
                     value=keyword,
-                    wordings=said.texts,
-                    negated=said.negated,
+                    wordings=worded.texts,
+                    negated=worded.negated,
                     n=len(group.wrong),
                     score=score,
-                    p_value=p if enough else float("nan"),
+                    p_value=p if is_tested else float("nan"),
                     q_value=None,  # of all keywords together
                     paper=0 if np.isnan(score) else int(score < -tau) - int(score > tau),
                     tested=0,

@@ -69,9 +69,9 @@ class BiasArrays:
     def signs(self, rule: str, tau: float | None = None) -> Ints:
         signs: Ints = np.asarray(self.table[rule].to_numpy(), np.int64)
         if tau is not None:
-            beyond = np.nan_to_num(np.abs(self.score)) > tau + SAME  # 19/20 - 18/20 is no more than .05
+            is_beyond = np.nan_to_num(np.abs(self.score)) > tau + SAME  # 19/20 - 18/20 is no more than .05
             of_score = np.sign(np.nan_to_num(self.score)).astype(np.int64)
-            signs = np.where(beyond, of_score if rule == "paper" else signs, 0)
+            signs = np.where(is_beyond, of_score if rule == "paper" else signs, 0)
         denied = self.table["negated"].to_numpy(zero_copy_only=False)
         turned: Ints = np.where(denied, -signs, signs)
         return turned
@@ -79,10 +79,10 @@ class BiasArrays:
     @cached_property
     def rows(self) -> dict[tuple[str, str], Ints]:
         rows: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for at, key in enumerate(
+        for i, key in enumerate(
             zip(self.table["classifier"].to_pylist(), self.table["target_class"].to_pylist(), strict=True)
         ):
-            rows[key].append(at)
+            rows[key].append(i)
         return {key: np.array(of_key, np.int64) for key, of_key in rows.items()}
 
 
@@ -105,15 +105,15 @@ class MethodMatch:
         rows, results, numbers = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for number, group in enumerate(self.groups):
             first, second = (group.detected, group.truth) if flipped else (group.truth, group.detected)
-            signs, others = (of_detected, of_truth) if flipped else (of_truth, of_detected)
-            kept = signs[first] != 0
+            signs, other_signs = (of_detected, of_truth) if flipped else (of_truth, of_detected)
+            is_biased = signs[first] != 0
             similarity = group.similarity.T if flipped else group.similarity
-            some = stats.bias_outcomes(
-                similarity[kept], signs[first][kept], others[second], rule.threshold, rule.many
+            outcomes_of_group = stats.bias_outcomes(
+                similarity[is_biased], signs[first][is_biased], other_signs[second], rule.threshold, rule.many
             )  # fmt: skip
-            rows.append(first[kept])
-            results.append(some)
-            numbers.append(np.full(len(some), number))
+            rows.append(first[is_biased])
+            results.append(outcomes_of_group)
+            numbers.append(np.full(len(outcomes_of_group), number))
         return np.concatenate(rows), np.concatenate(results), np.concatenate(numbers)
 
 
@@ -135,19 +135,19 @@ def _cosines(sides: Sequence[BiasArrays], rows: Sequence[Ints], vectors: Vectors
     Where both sides name the attribute of a value, values are not compared without it: a black car is not black hair.
     """
     stacked = []
-    for side, some in zip(sides, rows, strict=True):
-        texts = [side.wordings[row] for row in some.tolist()]
+    for side, side_rows in zip(sides, rows, strict=True):
+        texts = [side.wordings[row] for row in side_rows.tolist()]
         width = max(map(len, texts), default=1)
         size = len(next(iter(vectors.values()))) if vectors else 1
         block = np.full((len(texts), width, size), np.nan)
-        for at, wordings in enumerate(texts):
+        for i, wordings in enumerate(texts):
             for number, text in enumerate(wordings):
-                block[at, number] = vectors[text]
+                block[i, number] = vectors[text]
         stacked.append(block)
     cosines = np.einsum("iad,jbd->iajb", *stacked)
-    both = np.ix_(*[np.array([len(side.wordings[row]) > 1 for row in some.tolist()], bool).nonzero()[0]
-                    for side, some in zip(sides, rows, strict=True)])  # fmt: skip
-    cosines[both[0], 0, both[1], 0] = -1.0
+    with_attribute = np.ix_(*[np.array([len(side.wordings[row]) > 1 for row in side_rows.tolist()], bool).nonzero()[0]
+                    for side, side_rows in zip(sides, rows, strict=True)])  # fmt: skip
+    cosines[with_attribute[0], 0, with_attribute[1], 0] = -1.0
     return np.where(np.isnan(cosines), -1.0, cosines)
 
 
@@ -156,62 +156,66 @@ def name_similarities(truth: pa.Table, vectors: Vectors) -> Floats:
     names = sorted({tuple(row) for row in truth["wordings"].to_pylist()})
     if len(names) < 2:
         return np.zeros(0)
-    values, whole = (np.stack([vectors[name[at]] for name in names]) for at in (0, -1))
-    alone = np.array([len(name) == 1 for name in names])
+    values, full = (np.stack([vectors[name[end]] for name in names]) for end in (0, -1))
+    has_no_attribute = np.array([len(name) == 1 for name in names])
     parts = []
     for row in range(len(names) - 1):
         later = slice(row + 1, None)
-        pairs = [whole[later] @ whole[row], values[later] @ whole[row], whole[later] @ values[row]]
-        pairs.append(np.where(alone[later] | alone[row], values[later] @ values[row], -1.0))
+        pairs = [full[later] @ full[row], values[later] @ full[row], full[later] @ values[row]]
+        pairs.append(np.where(has_no_attribute[later] | has_no_attribute[row], values[later] @ values[row], -1.0))
         parts.append(np.max(pairs, axis=0))
     return np.concatenate(parts)
 
 
 def _nearest_wordings(first: Sequence[str], second: Sequence[str], vectors: Vectors) -> tuple[float, str, str]:
     """Returns the highest cosine between wordings of the two, compared as in `_cosines`, and the two wordings."""
-    both = len(first) > 1 and len(second) > 1
-    pairs = [(i, j) for i in range(len(first)) for j in range(len(second)) if i or j or not both]
+    both_named = len(first) > 1 and len(second) > 1
+    pairs = [(i, j) for i in range(len(first)) for j in range(len(second)) if i or j or not both_named]
     return max((float(vectors[first[i]] @ vectors[second[j]]), first[i], second[j]) for i, j in pairs)
 
 
-def matches(one: MethodMatch, vectors: Vectors, least: float) -> pa.Table:
+def matches(match: MethodMatch, vectors: Vectors, least: float) -> pa.Table:
     """Returns a table of `MATCHES`: for every biased ground truth the nearest biased detections, and all from `least`
     on."""
-    sides = {"truth": one.truth, "detected": one.detected}
-    signs = {(side, rule): of.signs(rule) for side, of in sides.items() for rule in RULES}
+    sides = {"truth": match.truth, "detected": match.detected}
+    signs = {(side, rule): arrays.signs(rule) for side, arrays in sides.items() for rule in RULES}
     biased = {side: np.any([signs[side, rule] != 0 for rule in RULES], axis=0) for side in sides}
     rows = []
-    for group, name in zip(one.groups, one.names, strict=True):
-        wanted = group.detected[biased["detected"][group.detected]]
+    for group, name in zip(match.groups, match.names, strict=True):
+        detections = group.detected[biased["detected"][group.detected]]
         columns = np.flatnonzero(biased["detected"][group.detected])
-        for at, truth in enumerate(group.truth.tolist()):
-            if not biased["truth"][truth] or not len(wanted):
+        for i, truth in enumerate(group.truth.tolist()):
+            if not biased["truth"][truth] or not len(detections):
                 continue
-            similar = group.similarity[at, columns]
+            similar = group.similarity[i, columns]
             order = np.argsort(-similar, kind="stable")
             for rank, k in enumerate(order.tolist(), 1):
                 if rank > SHOWN and similar[k] < least:
                     break
-                rows.append(_match(one, name, (truth, int(wanted[k])), (float(similar[k]), rank), vectors))
-                for side, row in (("truth", truth), ("detected", int(wanted[k]))):
+                rows.append(_match(match, name, (truth, int(detections[k])), (float(similar[k]), rank), vectors))
+                for side, row in (("truth", truth), ("detected", int(detections[k]))):
                     rows[-1] |= {f"{side}_{rule}": int(signs[side, rule][row]) for rule in RULES}
     return pa.Table.from_pylist(rows, MATCHES)
 
 
 def _match(
-    one: MethodMatch, name: tuple[str, str], pair: tuple[int, int], how: tuple[float, int], vectors: Vectors
+    match: MethodMatch,
+    name: tuple[str, str],
+    pair: tuple[int, int],
+    similarity_rank: tuple[float, int],
+    vectors: Vectors,
 ) -> dict[str, Any]:
-    _, first, second = _nearest_wordings(one.truth.wordings[pair[0]], one.detected.wordings[pair[1]], vectors)
+    _, first, second = _nearest_wordings(match.truth.wordings[pair[0]], match.detected.wordings[pair[1]], vectors)
     return {
-        "method": one.method,
+        "method": match.method,
         "classifier": name[0],
         "target_class": name[1],
-        "truth": _named(one.truth, pair[0]),
+        "truth": _named(match.truth, pair[0]),
         "truth_wording": first,
-        "detected": _named(one.detected, pair[1]),
+        "detected": _named(match.detected, pair[1]),
         "detected_wording": second,
-        "similarity": how[0],
-        "rank": how[1],
+        "similarity": similarity_rank[0],
+        "rank": similarity_rank[1],
     }
 
 
@@ -247,14 +251,14 @@ def wording(attribute: str, value: str, names: Mapping[str, str] | None = None) 
     `names`: "attribute: value", or only the attribute where the value says that it is present or absent → words that
     replace it.
     """
-    known = {normalise(key): text for key, text in (names or {}).items()}
-    said = normalise(value)
-    if (text := known.get(normalise(f"{attribute}: {value}"))) is not None:
+    replacements = {normalise(key): text for key, text in (names or {}).items()}
+    form = normalise(value)
+    if (text := replacements.get(normalise(f"{attribute}: {value}"))) is not None:
         return _worded((normalise(text),))
-    if said in PRESENT or said in ABSENT:
-        inner = _worded((normalise(known.get(normalise(attribute), attribute)),))
-        return Wording(inner.texts, inner.negated != (said in ABSENT))
-    return _worded((said, f"{said} {normalise(attribute)}"))
+    if form in PRESENT or form in ABSENT:
+        inner = _worded((normalise(replacements.get(normalise(attribute), attribute)),))
+        return Wording(inner.texts, inner.negated != (form in ABSENT))
+    return _worded((form, f"{form} {normalise(attribute)}"))
 
 
 def keyword_wording(keyword: str) -> Wording:
@@ -304,7 +308,7 @@ def ranking(biases: pa.Table, alpha: float, seed: int) -> pa.Table:
     for row in rows:
         strengths[row.method, row.classifier].append(row.strength)
     ranked = [
-        # Of equal strength none is before the other: 1, 1, 3.
+        # Equal strengths share a rank: 1, 1, 3.
         vars(row) | {"rank": 1 + sum(other > row.strength + SAME for other in strengths[row.method, row.classifier])}
         for row in rows
     ]
@@ -317,8 +321,8 @@ def _strength(
     means = np.array([np.mean([size for size, _ in values]) for values in classes.values()])
     low = high = None
     if len(means) > 1:
-        drawn = np.random.default_rng(seed).integers(0, len(means), (DRAWS, len(means)))
-        low, high = np.quantile(means[drawn].mean(axis=1), [alpha / 2, 1 - alpha / 2]).tolist()
+        resampled = np.random.default_rng(seed).integers(0, len(means), (DRAWS, len(means)))
+        low, high = np.quantile(means[resampled].mean(axis=1), [alpha / 2, 1 - alpha / 2]).tolist()
     biased = sum(sign for values in classes.values() for _, sign in values)
     return _Strength(*key, len(means), float(means.mean()), low, high, biased)
 
@@ -328,20 +332,20 @@ def proposers(methods: Mapping[str, tuple[str | None, pa.Table, int, int, pa.Tab
     and biases."""
     rows = []
     for method, (model, proposals, rejected, captions, biases) in methods.items():
-        wanted = proposals.to_pylist()
-        classes = {row["target_class"] for row in wanted}
-        values = {(row["attribute"], value) for row in wanted for value in row["bias_classes"]}
+        proposal_rows = proposals.to_pylist()
+        classes = {row["target_class"] for row in proposal_rows}
+        values = {(row["attribute"], value) for row in proposal_rows for value in row["bias_classes"]}
         rows.append(
             {
                 "method": method,
                 "language_model": model,
                 "classes": len(classes),
-                "attributes": len({row["attribute"] for row in wanted}),
+                "attributes": len({row["attribute"] for row in proposal_rows}),
                 "values": len(values),
                 "rejected": rejected,
                 "captions": captions,
                 "biased": int(np.count_nonzero(biases["tested"].to_numpy())),
-                "per_class": len(wanted) / len(classes) if classes else float("nan"),
+                "per_class": len(proposal_rows) / len(classes) if classes else float("nan"),
             }
         )
     return pa.Table.from_pylist(rows, PROPOSERS)

@@ -54,18 +54,18 @@ def settings(levels: Levels) -> Iterator[tuple[Setting, Rule]]:
 def outcome_table(methods: Sequence[MethodMatch], levels: Levels) -> pa.Table:
     """Returns a table of `OUTCOMES` of every bias of either side, under every rule and threshold."""
     rows = []
-    for one in methods:
+    for match in methods:
         for setting, rule in settings(levels):
-            of = setting._asdict()
+            setting_fields = setting._asdict()
             for direction in DIRECTIONS:
-                side = one.truth if direction == TRUTH_TO_DETECTED else one.detected
-                rows_of_side, outcomes, _ = one.outcomes(rule, direction)
+                side = match.truth if direction == TRUTH_TO_DETECTED else match.detected
+                rows_of_side, outcomes, _ = match.outcomes(rule, direction)
                 names = side.table.select(["classifier", "target_class", "attribute", "value"]).take(rows_of_side)
                 for name, outcome in zip(names.to_pylist(), outcomes.tolist(), strict=True):
                     rows.append(
                         {
-                            "method": one.method,
-                            **of,
+                            "method": match.method,
+                            **setting_fields,
                             "direction": direction,
                             **name,
                             "outcome": WORDS[outcome],
@@ -77,16 +77,16 @@ def outcome_table(methods: Sequence[MethodMatch], levels: Levels) -> pa.Table:
 def agreement_table(methods: Sequence[MethodMatch], levels: Levels) -> pa.Table:
     """Returns a table of `AGREEMENT` of each method, over all classifiers and for each of them."""
     rows = []
-    for one in methods:
-        classifiers = np.array([name for name, _ in one.names], object)
+    for match in methods:
+        classifiers = np.array([name for name, _ in match.names], object)
         for setting, rule in settings(levels):
-            of = setting._asdict()
+            setting_fields = setting._asdict()
             for direction in DIRECTIONS:
-                _, outcomes, groups = one.outcomes(rule, direction)
+                _, outcomes, groups = match.outcomes(rule, direction)
                 for classifier in ("", *dict.fromkeys(classifiers.tolist())):
-                    kept = (classifiers[groups] == classifier) if classifier else np.ones(len(groups), bool)
-                    row = {"method": one.method, **of, "direction": direction, "classifier": classifier}
-                    rows.append(row | _shares(outcomes[kept], groups[kept], levels)._asdict())
+                    is_selected = (classifiers[groups] == classifier) if classifier else np.ones(len(groups), bool)
+                    row = {"method": match.method, **setting_fields, "direction": direction, "classifier": classifier}
+                    rows.append(row | _shares(outcomes[is_selected], groups[is_selected], levels)._asdict())
     return pa.Table.from_pylist(rows, AGREEMENT)
 
 
@@ -114,18 +114,24 @@ def difference_table(methods: Sequence[MethodMatch], levels: Levels) -> pa.Table
     for a, b in combinations(methods, 2):
         numbers = {name: number for number, name in enumerate(sorted({*a.names, *b.names}))}
         for setting, rule in settings(levels):
-            of = setting._asdict()
+            setting_fields = setting._asdict()
             for direction in DIRECTIONS:
-                sides = [(one, *one.outcomes(rule, direction)[1:]) for one in (a, b)]
+                sides = [(match, *match.outcomes(rule, direction)[1:]) for match in (a, b)]
                 groups = [
-                    np.array([numbers[one.names[group]] for group in groups.tolist()], np.int64)
-                    for one, _, groups in sides
+                    np.array([numbers[match.names[group]] for group in groups.tolist()], np.int64)
+                    for match, _, groups in sides
                 ]
-                found = stats.outcome_difference(
+                estimate = stats.outcome_difference(
                     (sides[0][1], sides[1][1]), (groups[0], groups[1]), 1 - levels.alpha, seed=levels.seed
                 )
-                limits = {"difference": found.value, "difference_low": found.low, "difference_high": found.high}
-                rows.append({"method_a": a.method, "method_b": b.method, **of, "direction": direction, **limits})
+                limits = {
+                    "difference": estimate.value,
+                    "difference_low": estimate.low,
+                    "difference_high": estimate.high,
+                }
+                rows.append(
+                    {"method_a": a.method, "method_b": b.method, **setting_fields, "direction": direction, **limits}
+                )
     return pa.Table.from_pylist(rows, DIFFERENCES)
 
 
@@ -135,16 +141,16 @@ def threshold_table(methods: Sequence[MethodMatch], points: frozenset[str]) -> p
     `points`: methods whose scores are no differences in accuracy; their τ is not varied.
     """
     rows = []
-    for one in methods:
+    for match in methods:
         for rule in RULES:
             for tau in TAUS:
                 for threshold in SIMILARITIES:
-                    for many in get_args(stats.Many):
-                        varied = Rule(rule, threshold, many, tau)
+                    for several_rule in get_args(stats.Many):
+                        varied = Rule(rule, threshold, several_rule, tau)
                         for direction in DIRECTIONS:
-                            _, outcomes, _ = one.outcomes(varied, direction, one.method in points)
+                            _, outcomes, _ = match.outcomes(varied, direction, match.method in points)
                             shares = stats.outcome_shares(outcomes)._asdict()
-                            row = {"method": one.method, **vars(varied), "direction": direction, **shares}
+                            row = {"method": match.method, **vars(varied), "direction": direction, **shares}
                             rows.append(row | {"biases": len(outcomes)})
     return pa.Table.from_pylist(rows, THRESHOLDS)
 
@@ -171,10 +177,10 @@ def threshold_notes(matches: pa.Table, pairs: int, chosen: float, calibrated: fl
                 "how it is named, whatever was detected."
             )
     if not np.isnan(calibrated) and pairs < LEAST_PAIRS:
-        many = "1 pair" if pairs == 1 else f"{pairs} pairs"
+        number_of_pairs = "1 pair" if pairs == 1 else f"{pairs} pairs"
         notes.append(
-            f"The calibrated threshold, cosine {calibrated:.2f}, rests on {many} of names in the ground truth, and "
-            f"needs {LEAST_PAIRS}. Names that mean different things may reach it: look at the matches."
+            f"The calibrated threshold, cosine {calibrated:.2f}, rests on {number_of_pairs} of names in the ground "
+            f"truth, and needs {LEAST_PAIRS}. Names that mean different things may reach it: look at the matches."
         )
     return notes
 

@@ -38,27 +38,27 @@ def wanted(
     labels: pa.Table,
     cells: Mapping[TruthCell, Rows],
     classes: Sequence[str],
-    said: Mapping[tuple[str, str], str],
+    texts: Mapping[tuple[str, str], str],
     captions: Sequence[str],
 ) -> Iterator[CaptionRelevance]:
     """Yields the captions of every class, of every value, and of both.
 
-    `captions`: the three templates, with {class} and {value}. `said`: the text for each (attribute, value) in them.
+    `captions`: the three templates, with {class} and {value}. `texts`: the text for each (attribute, value) in them.
     """
     targets = np.array(labels[TARGET].to_pylist(), object)
     for target in classes:
-        shown = np.flatnonzero(targets == target)
-        yield CaptionRelevance("class", target, None, None, _filled(captions[0], target, ""), shown, shown[:0])
+        relevant = np.flatnonzero(targets == target)
+        yield CaptionRelevance("class", target, None, None, _filled(captions[0], target, ""), relevant, relevant[:0])
     for attribute, value in dict.fromkeys((attribute, value) for _, attribute, value in cells):
         column = labels[attribute].combine_chunks()
         unknown = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
-        # Of every class: also of one in which too few images have the value for a cell.
-        shown = np.flatnonzero(pc.equal(column, value).fill_null(False).to_numpy(zero_copy_only=False))
+        # Of all classes, also of those with too few images of the value for a cell.
+        relevant = np.flatnonzero(pc.equal(column, value).fill_null(False).to_numpy(zero_copy_only=False))
         yield CaptionRelevance(
-            "value", None, attribute, value, _filled(captions[1], "", said[attribute, value]), shown, unknown
+            "value", None, attribute, value, _filled(captions[1], "", texts[attribute, value]), relevant, unknown
         )
-        for target in [one for one in classes if (one, attribute, value) in cells]:
-            caption = _filled(captions[2], target, said[attribute, value])
+        for target in [name for name in classes if (name, attribute, value) in cells]:
+            caption = _filled(captions[2], target, texts[attribute, value])
             yield CaptionRelevance("both", target, attribute, value, caption, cells[target, attribute, value][0],
                          unknown[targets[unknown] == target])  # fmt: skip
 
@@ -78,16 +78,16 @@ def recall_table(
     `images`: a unit vector per row, NaN where there is no embedding. Such images are left out, and so are those whose
     labels do not tell whether the caption is true.
     """
-    held = np.asarray(np.isfinite(images).all(axis=1), bool)
-    seen = images[held]
+    has_vector = np.asarray(np.isfinite(images).all(axis=1), bool)
+    vectors = images[has_vector]
     rows = []
     for query, text in zip(queries, texts, strict=True):
-        relevant, known = np.zeros(len(images), bool), held.copy()
+        relevant, is_judged = np.zeros(len(images), bool), has_vector.copy()
         relevant[query.relevant] = True
-        known[query.unknown] = False
-        cosines = (seen @ text)[known[held]]
+        is_judged[query.unknown] = False
+        cosines = (vectors @ text)[is_judged[has_vector]]
         order = np.argsort(-cosines, kind="stable")
-        marks, ranked = relevant[known][order], cosines[order]
+        marks, ranked = relevant[is_judged][order], cosines[order]
         for share in shares:
             recall = stats.recall_of_matches(marks, share, ranked)
             rows.append(
@@ -111,11 +111,11 @@ def shown_table(
     """Returns a table of `SHOWN`: how many of the images that a method drew show the class, the value, and both, as a
     question-answering model sees them."""
     of_caption = {row["caption_id"]: row for row in captions.to_pylist()}
-    seen = {(row["image_id"], row["target_class"]): row for row in verifications.to_pylist() if row["error"] is None}
+    answers = {(row["image_id"], row["target_class"]): row for row in verifications.to_pylist() if row["error"] is None}
     hits, count = np.zeros(3, np.int64), 0
     for draw in draws.select(["caption_id", "image_id"]).to_pylist():
         caption = of_caption[draw["caption_id"]]
-        answer = seen.get((draw["image_id"], caption["target_class"]))
+        answer = answers.get((draw["image_id"], caption["target_class"]))
         if answer is None or caption["attribute"] not in answer["attributes"]:
             continue
         of_class = answer["class_shown"] == caption["target_class"]
@@ -124,10 +124,10 @@ def shown_table(
         hits += np.array([of_class, of_value, of_class and of_value])
         count += 1
     rows = []
-    for what, hit in zip(WHAT, hits.tolist(), strict=True):
+    for subject, hit in zip(WHAT, hits.tolist(), strict=True):
         low, high = stats.wilson_interval(hit, count, confidence)
         share = hit / count if count else float("nan")
         rows.append(
-            {"method": method, "what": what, "images": count, "share": share, "share_low": low, "share_high": high}
+            {"method": method, "what": subject, "images": count, "share": share, "share_low": low, "share_high": high}
         )
     return pa.Table.from_pylist(rows, SHOWN)

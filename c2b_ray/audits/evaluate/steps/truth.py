@@ -53,13 +53,18 @@ class _Counted:
 
 def keyword_questions(model: str, revision: str, biases: pa.Table, classes: Sequence[str]) -> Checks:
     """Returns the questions whether an image shows each keyword of its class."""
-    known: dict[str, dict[str, Question]] = defaultdict(dict)
+    questions: dict[str, dict[str, Question]] = defaultdict(dict)
     for row in biases.select(["target_class", "value"]).to_pylist():
         target, keyword = row["target_class"], row["value"]
         texts = (f"a photo of a {target}, {keyword}", f"a photo of a {target}")
-        known[target][keyword] = Question(f"Does the picture of a {target} show {keyword}?", (YES, NO), texts)
-    said = {name: f"a photo of a {name}" for name in classes} | {OTHER: THING}
-    return Checks(model, revision, Question("What does the picture show?", tuple(said), tuple(said.values())), known)
+        questions[target][keyword] = Question(f"Does the picture of a {target} show {keyword}?", (YES, NO), texts)
+    class_texts = {name: f"a photo of a {name}" for name in classes} | {OTHER: THING}
+    return Checks(
+        model,
+        revision,
+        Question("What does the picture show?", tuple(class_texts), tuple(class_texts.values())),
+        questions,
+    )
 
 
 def pseudo_verdicts(
@@ -70,58 +75,60 @@ def pseudo_verdicts(
 
     `rows`: image id → its row in `right`. `levels`: τ and α.
     """
-    seen = _seen(verifications, rows)
+    rows_seen = _seen(verifications, rows)
     cells: dict[tuple[str, str, str, str], list[Bias]] = defaultdict(list)
     for bias in (Bias(**row) for row in biases.to_pylist()):
         keyword = bias.value if bias.attribute == KEYWORD else ""
         cells[bias.classifier, bias.target_class, bias.attribute, keyword].append(bias)
-    counted = []
+    counted_biases = []
     for (classifier, target, attribute, keyword), members in cells.items():
-        shown = seen.get((target, keyword or attribute), {})
+        rows_of_value = rows_seen.get((target, keyword or attribute), {})
         values = [YES, NO] if keyword else [bias.value for bias in members]
-        answered, count = _counts_of_bias(shown, values, right[classifier])
-        # Of a keyword the first of the two, yes; of an attribute each of its values. Of a value that no image was seen
-        # to show pseudo-labels say nothing: it would agree with every verdict that is none.
+        answered, count = _counts_of_bias(rows_of_value, values, right[classifier])
+        # A keyword has one bias, that of `yes`; an attribute has one for each value. A value that no image was seen to
+        # show is left out: it would agree with every verdict `none`.
         at_all = count > 0
-        counted += [
-            _Counted(bias, answered, count, at) for at, bias in enumerate(members) if at_all[at] and at_all.sum() > 1
+        counted_biases += [
+            _Counted(bias, answered, count, i) for i, bias in enumerate(members) if at_all[i] and at_all.sum() > 1
         ]
-    return _signs(counted, levels)
+    return _signs(counted_biases, levels)
 
 
 def _seen(verifications: pa.Table, rows: Mapping[str, int]) -> dict[tuple[str, str], dict[str, list[int]]]:
     """Returns (class, attribute) → value → the rows in which it was seen."""
-    seen: dict[tuple[str, str], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    result: dict[tuple[str, str], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for row in verifications.select(["image_id", "target_class", "attributes", "values"]).to_pylist():
-        at = rows.get(row["image_id"])
-        if at is None:
+        row_number = rows.get(row["image_id"])
+        if row_number is None:
             continue
         for attribute, value in zip(row["attributes"], row["values"], strict=True):
             if value is not None:
-                seen[row["target_class"], attribute][value].append(at)
-    return seen
+                result[row["target_class"], attribute][value].append(row_number)
+    return result
 
 
 def _counts_of_bias(
     shown: Mapping[str, list[int]], values: Sequence[str], right: tuple[NDArray[np.bool_], NDArray[np.bool_]]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    ok, held = right
+    ok, is_answered = right
     rows = [np.array(shown.get(value, []), np.int64) for value in values]
     return (
-        np.array([int((ok & held)[some].sum()) for some in rows], np.int64),
-        np.array([int(held[some].sum()) for some in rows], np.int64),
+        np.array([int((ok & is_answered)[of_value].sum()) for of_value in rows], np.int64),
+        np.array([int(is_answered[of_value].sum()) for of_value in rows], np.int64),
     )
 
 
-def _signs(counted: Sequence[_Counted], levels: tuple[float, float]) -> Verdicts:
+def _signs(counted_biases: Sequence[_Counted], levels: tuple[float, float]) -> Verdicts:
     tau, alpha = levels
-    paper = [int(stats.paper_verdicts(one.right, one.shown, tau)[one.at]) for one in counted]
-    p = np.array([float(stats.bias_score_p_values(one.right, one.shown, tau)[one.at]) for one in counted])
+    paper = [int(stats.paper_verdicts(counts.right, counts.shown, tau)[counts.at]) for counts in counted_biases]
+    p = np.array(
+        [float(stats.bias_score_p_values(counts.right, counts.shown, tau)[counts.at]) for counts in counted_biases]
+    )
     tested = [sign if q <= alpha else 0 for sign, q in zip(paper, stats.benjamini_hochberg(p).tolist(), strict=True)]
     return Verdicts(
-        classifiers=[one.bias.classifier for one in counted],
-        paper=[(one.bias.paper, sign) for one, sign in zip(counted, paper, strict=True)],
-        tested=[(one.bias.tested, sign) for one, sign in zip(counted, tested, strict=True)],
+        classifiers=[counts.bias.classifier for counts in counted_biases],
+        paper=[(counts.bias.paper, sign) for counts, sign in zip(counted_biases, paper, strict=True)],
+        tested=[(counts.bias.tested, sign) for counts, sign in zip(counted_biases, tested, strict=True)],
     )
 
 
@@ -161,8 +168,8 @@ def one_spelling(labels: pa.Table, names: Sequence[str]) -> pa.Table:
     for name in names:
         encoded = labels[name].combine_chunks().dictionary_encode()
         form = spellings(labels[name])
-        said = [form.get(normalise(value), value) for value in encoded.dictionary.to_pylist()]
-        column = pa.array(said, pa.string()).take(encoded.indices)
+        spelled = [form.get(normalise(value), value) for value in encoded.dictionary.to_pylist()]
+        column = pa.array(spelled, pa.string()).take(encoded.indices)
         labels = labels.set_column(labels.schema.get_field_index(name), name, column)
     return labels
 
@@ -179,14 +186,16 @@ def cells(labels: pa.Table, attributes: Sequence[str], classes: Sequence[str], l
     result: dict[TruthCell, Rows] = {}
     for attribute in attributes:
         column = labels[attribute].combine_chunks()
-        known = column.is_valid().to_numpy(zero_copy_only=False)
+        has_value = column.is_valid().to_numpy(zero_copy_only=False)
         names, numbers = numbered(column.fill_null(""))
         values = [name for name in names.to_pylist() if name]
         number_of = {name: number for number, name in enumerate(names.to_pylist())}
-        kept = [v for v in values if normalise(v) in PRESENT] if is_presence(frozenset(values)) else sorted(values)
+        named_values = (
+            [v for v in values if normalise(v) in PRESENT] if is_presence(frozenset(values)) else sorted(values)
+        )
         for target in classes:
-            inside = np.flatnonzero(members[target] & known)
-            for value in kept:
+            inside = np.flatnonzero(members[target] & has_value)
+            for value in named_values:
                 has = numbers[inside] == number_of[value]
                 if least <= has.sum() <= len(has) - least:
                     result[target, attribute, value] = (inside[has], inside[~has])
@@ -207,28 +216,28 @@ def truth_biases(
     `tested`: the same where, in addition, the test of |difference| ≤ τ is rejected (false discovery rate α over all
     rows). `pictures`: a number for the picture of each row: of copies of one, a cell counts the first.
     """
-    counted = cells if pictures is None else {cell: _once(sides, pictures) for cell, sides in cells.items()}
-    correct, total = np.moveaxis(_counts(counted, right), -1, 0)
+    counted_cells = cells if pictures is None else {cell: _once(sides, pictures) for cell, sides in cells.items()}
+    correct, total = np.moveaxis(_counts(counted_cells, right), -1, 0)
     scores = stats.bias_scores(correct, total)[:, 0]
     p = stats.bias_score_p_values(correct, total, tau)[:, 0]
     q = stats.benjamini_hochberg(p)
     paper = stats.paper_verdicts(correct, total, tau)[:, 0]
     rows = []
-    for at, (classifier, cell) in enumerate((classifier, cell) for classifier in right for cell in cells):
-        said = wording(cell[1], cell[2], names)
+    for i, (classifier, cell) in enumerate((classifier, cell) for classifier in right for cell in cells):
+        worded = wording(cell[1], cell[2], names)
         rows.append(
             {
                 "source": TRUTH,
                 "classifier": classifier,
                 **dict(zip((TARGET, "attribute", "value"), cell, strict=True)),
-                "wordings": list(said.texts),
-                "negated": said.negated,
-                "n": int(total[at, 0]),
-                "score": float(scores[at]),
-                "p_value": float(p[at]),
-                "q_value": float(q[at]),
-                "paper": int(paper[at]),
-                "tested": int(np.sign(scores[at])) if q[at] <= alpha and paper[at] else 0,
+                "wordings": list(worded.texts),
+                "negated": worded.negated,
+                "n": int(total[i, 0]),
+                "score": float(scores[i]),
+                "p_value": float(p[i]),
+                "q_value": float(q[i]),
+                "paper": int(paper[i]),
+                "tested": int(np.sign(scores[i])) if q[i] <= alpha and paper[i] else 0,
             }
         )
     return pa.Table.from_pylist(rows, BIASES)
@@ -247,8 +256,8 @@ def _counts(cells: Mapping[TruthCell, Rows], right: Mapping[str, TruthAnswers]) 
     """Returns the numbers of right and of answered images, with the value and without: (classifiers × cells, 2, 2)."""
     return np.array(
         [
-            [[int((ok & held)[rows].sum()), int(held[rows].sum())] for rows in pair]
-            for ok, held in right.values()
+            [[int((ok & is_answered)[rows].sum()), int(is_answered[rows].sum())] for rows in pair]
+            for ok, is_answered in right.values()
             for pair in cells.values()
         ],
         np.int64,

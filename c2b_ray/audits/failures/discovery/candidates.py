@@ -82,19 +82,23 @@ def written(text: str, labels: Sequence[str], origin: Origin, field: str | Argum
     is part of another, as "lion" of "sea lion", the longer one counts.
     """
     line = " ".join(text.split())
-    said = [label for label in labels if mentions(line, label)]
-    within = [label for label in said if any(label != other and mentions(noun(other), label) for other in said)]
-    meant = [label for label in said if label not in within]
-    if len({normalise(label) for label in meant}) != 1:
-        known = ", ".join(map(repr, labels[:10])) + (" …" if len(labels) > 10 else "")
+    labels_mentioned = [label for label in labels if mentions(line, label)]
+    within = [
+        label
+        for label in labels_mentioned
+        if any(label != other and mentions(noun(other), label) for other in labels_mentioned)
+    ]
+    labels_meant = [label for label in labels_mentioned if label not in within]
+    if len({normalise(label) for label in labels_meant}) != 1:
+        labels_listed = ", ".join(map(repr, labels[:10])) + (" …" if len(labels) > 10 else "")
         why = (
-            f"names several labels, {', '.join(map(repr, meant))}; write one"
-            if meant
-            else f"names none of the labels {known}"
+            f"names several labels, {', '.join(map(repr, labels_meant))}; write one"
+            if labels_meant
+            else f"names none of the labels {labels_listed}"
         )
         raise ConfigError(field, f"the caption {line[:200]!r} {why}")
-    prompt, sentences = behind(finished(line), meant[0])
-    return Candidate(meant[0], prompt, tuple(sentences), origin, verbatim=line)
+    prompt, sentences = behind(finished(line), labels_meant[0])
+    return Candidate(labels_meant[0], prompt, tuple(sentences), origin, verbatim=line)
 
 
 # Derives from a caption that fails often shorter ones that may fail as often (Wiles et al. 2022, "Caption
@@ -125,13 +129,13 @@ _ARTICLE = re.compile(r"\b(an?)\s+([\w'-]+)", re.IGNORECASE)
 
 def without_adjectives(candidate: Candidate) -> list[Candidate]:
     """Returns captions with one adjective dropped, for each that stands before a noun, and with all of them dropped."""
-    said = candidate.sentences
+    sentences = candidate.sentences
     variants = [
-        (*said[:i], _without(sentence, [adjective]), *said[i + 1 :])
-        for i, sentence in enumerate(said)
+        (*sentences[:i], _without(sentence, [adjective]), *sentences[i + 1 :])
+        for i, sentence in enumerate(sentences)
         for adjective in _adjectives(sentence)
     ]
-    bare = tuple(_without(sentence, _adjectives(sentence)) for sentence in said)
+    bare = tuple(_without(sentence, _adjectives(sentence)) for sentence in sentences)
     return _each_once(candidate, (("adjective", variant) for variant in [*variants, bare]))
 
 
@@ -154,26 +158,26 @@ def rewrites(
         texts = parse_reply(reply, SHORTEN_SCHEMA)["captions"]
     except ReplyError as error:
         return [], [DroppedSentence(f"{error}: {error.reply[:200]}", "no_reply")]
-    kept: list[tuple[Origin, tuple[str, ...]]] = []
+    accepted: list[tuple[Origin, tuple[str, ...]]] = []
     dropped: list[DroppedSentence] = []
     for text in texts:
-        sentences, refused = _sentences(candidate, text, others)
-        dropped += refused
-        if not refused:
-            kept.append(("language_model", tuple(sentences)))
-    return _each_once(candidate, iter(kept)), dropped
+        sentences, rejected = _sentences(candidate, text, others)
+        dropped += rejected
+        if not rejected:
+            accepted.append(("language_model", tuple(sentences)))
+    return _each_once(candidate, iter(accepted)), dropped
 
 
 def _sentences(candidate: Candidate, text: str, others: Collection[str]) -> tuple[list[str], list[DroppedSentence]]:
     if text.startswith(finished(candidate.prompt)):
-        rest = split(text.removeprefix(finished(candidate.prompt)))
+        addition = split(text.removeprefix(finished(candidate.prompt)))
     else:
-        prompt, rest = behind(text, candidate.label)
+        prompt, addition = behind(text, candidate.label)
         if not _said(prompt) <= _said(candidate.text):
             return [], [DroppedSentence(text, "says_more")]
-        if not rest:
+        if not addition:
             return [], [DroppedSentence(text, "says_nothing")]
-    sentences, dropped = usable(rest, candidate.label, others)
+    sentences, dropped = usable(addition, candidate.label, others)
     if not _said(" ".join(sentences)) <= _said(candidate.text):
         dropped.append(DroppedSentence(text, "says_more"))
     return sentences, dropped
@@ -184,11 +188,11 @@ def _said(text: str) -> frozenset[str]:
 
 
 def _each_once(candidate: Candidate, variants: Iterator[tuple[Origin, tuple[str, ...]]]) -> list[Candidate]:
-    seen = {candidate.sentences, ()}
+    sets_seen = {candidate.sentences, ()}
     result = []
     for origin, sentences in variants:
-        if sentences not in seen:
-            seen.add(sentences)
+        if sentences not in sets_seen:
+            sets_seen.add(sentences)
             result.append(Candidate(candidate.label, candidate.prompt, sentences, origin, candidate.caption_id))
     return result
 
@@ -197,20 +201,20 @@ def _adjectives(sentence: str) -> list[str]:
     """Returns adjectives before a noun: "yellow" of "it is on a yellow flower", nothing of "it is yellow"."""
     parts = sentence.split()
     result = []
-    for before, part, after in zip(parts, parts[1:], parts[2:], strict=False):
-        led = before.lower() in _BEFORE_ADJECTIVES or before in result
-        if led and synonyms.is_adjective(part.lower()) and after.lower().strip(",.") not in _NO_NOUNS:
+    for previous_word, part, next_word in zip(parts, parts[1:], parts[2:], strict=False):
+        is_led = previous_word.lower() in _BEFORE_ADJECTIVES or previous_word in result
+        if is_led and synonyms.is_adjective(part.lower()) and next_word.lower().strip(",.") not in _NO_NOUNS:
             result.append(part)
     return result
 
 
 def _without(sentence: str, adjectives: Sequence[str]) -> str:
-    rest = " ".join(part for part in sentence.split() if part not in adjectives)
+    shortened = " ".join(part for part in sentence.split() if part not in adjectives)
 
     def article(match: re.Match[str]) -> str:
         return f"{synonyms.article(match[2]) or f'{match[1]} '}{match[2]}"
 
-    return _ARTICLE.sub(article, rest) if adjectives else rest
+    return _ARTICLE.sub(article, shortened) if adjectives else shortened
 
 
 # A hierarchy applied to a classifier's labels: which labels share a parent, and what a prompt calls a label's kind.
@@ -246,10 +250,10 @@ class Hierarchy:
         """Raises ConfigError for the field `hierarchy` where it lacks a label."""
         missing = [label for label in labels if label not in self]
         if missing:
-            more = f", nor {len(missing) - 1} more" if len(missing) > 1 else ""
-            known = [name for entry in self._ancestry.entries for name in entry.names[:1]]
-            problem = f"{self._ancestry.source} has no label {missing[0]!r}{more}"
-            hint = NAME_LABELS if is_unnamed(missing[:1]) else nearest(normalise(missing[0]), known)
+            remainder = f", nor {len(missing) - 1} more" if len(missing) > 1 else ""
+            known_names = [name for entry in self._ancestry.entries for name in entry.names[:1]]
+            problem = f"{self._ancestry.source} has no label {missing[0]!r}{remainder}"
+            hint = NAME_LABELS if is_unnamed(missing[:1]) else nearest(normalise(missing[0]), known_names)
             raise ConfigError("hierarchy", f"{problem}; {hint}")
 
     def parents(self, label: str) -> frozenset[str]:
@@ -297,18 +301,18 @@ class Hierarchy:
         if not self._ancestry.ordered or len(entries) != len(self._labels):
             return False
         pairs = zip(self._labels, entries, strict=True)
-        same = sum(not _names(label).isdisjoint(map(normalise, entry.names)) for label, entry in pairs)
-        return same > _IN_ORDER * len(entries)
+        equal_names = sum(not _names(label).isdisjoint(map(normalise, entry.names)) for label, entry in pairs)
+        return equal_names > _IN_ORDER * len(entries)
 
     def _entries(self, label: str) -> list[Entry]:
         """Returns the possible meanings of the label, the most common one first; [] where nothing has its name."""
-        whole = self._numbers(label)
-        if not whole and "," in label:
+        numbers = self._numbers(label)
+        if not numbers and "," in label:
             parts = [set(self._numbers(part)) for part in label.split(",")]
-            whole = sorted(set.intersection(*parts)) or self._numbers(label.partition(",")[0])
-        if not whole and self._in_order:
-            whole = [position for position, name in enumerate(self._labels) if normalise(name) == normalise(label)]
-        return [self._ancestry.entries[number] for number in whole]
+            numbers = sorted(set.intersection(*parts)) or self._numbers(label.partition(",")[0])
+        if not numbers and self._in_order:
+            numbers = [position for position, name in enumerate(self._labels) if normalise(name) == normalise(label)]
+        return [self._ancestry.entries[number] for number in numbers]
 
     def _numbers(self, name: str) -> list[int]:
         numbers = self._by_name.get(normalise(name), [])

@@ -105,17 +105,17 @@ def combine(
     before = _Scored.of([prompt], scores, reference)
     trace = [before.mean(0)]
     while len(chosen) < most:
-        left = [sentence for sentence in dict.fromkeys(sentences) if not contained(sentence, chosen)]
-        if not left:
+        remaining = [sentence for sentence in dict.fromkeys(sentences) if not contained(sentence, chosen)]
+        if not remaining:
             break
-        after = _Scored.of([caption(prompt, [*chosen, sentence]) for sentence in left], scores, reference)
-        means = np.array([after.mean(text) for text in range(len(left))])
+        after = _Scored.of([caption(prompt, [*chosen, sentence]) for sentence in remaining], scores, reference)
+        means = np.array([after.mean(text) for text in range(len(remaining))])
         if np.isnan(means).all():
             break
         best = int(np.nanargmax(means))
         if not always and after.gain(best, before) <= 0:
             break
-        chosen.append(left[best])
+        chosen.append(remaining[best])
         trace.append(float(means[best]))
         before = after.only(best)
     return Combination(tuple(chosen), tuple(trace))
@@ -147,9 +147,11 @@ class _Scored:
         gains = self.cluster[:, text] - before.cluster[:, 0]
         if self.reference is None or before.reference is None:
             return _mean(gains)
-        others = self.reference[:, text] - before.reference[:, 0]
-        error = np.sqrt(sum(float(np.var(part, ddof=1)) / len(part) for part in (gains, others) if len(part) > 1))
-        return _mean(gains) - _mean(others) - float(error)
+        reference_gains = self.reference[:, text] - before.reference[:, 0]
+        error = np.sqrt(
+            sum(float(np.var(part, ddof=1)) / len(part) for part in (gains, reference_gains) if len(part) > 1)
+        )
+        return _mean(gains) - _mean(reference_gains) - float(error)
 
 
 def _known(scores: Floats) -> NDArray[np.float64]:
@@ -201,13 +203,13 @@ def silhouette(distances: Distances, labels: NDArray[np.integer]) -> float:
 
     In [−1, 1]; 0 for a point alone in its cluster, and where there is one cluster (Rousseeuw 1987).
     """
-    names, at = np.unique(labels, return_inverse=True)
+    names, cluster_of_point = np.unique(labels, return_inverse=True)
     if len(names) < 2:
         return 0.0
-    member = np.eye(len(names))[at]
+    member = np.eye(len(names))[cluster_of_point]
     sizes, sums = member.sum(axis=0), distances @ member
-    members = sizes[at]
-    a = sums[np.arange(len(at)), at] / np.maximum(members - 1, 1)
+    members = sizes[cluster_of_point]
+    a = sums[np.arange(len(cluster_of_point)), cluster_of_point] / np.maximum(members - 1, 1)
     b = np.where(member > 0, np.inf, sums / sizes).min(axis=1)
     larger = np.maximum(a, b)
     values = np.where((members > 1) & (larger > 0), (b - a) / np.where(larger > 0, larger, 1), 0.0)
@@ -244,13 +246,15 @@ def described(sentences: Sequence[Sequence[str]]) -> Floats:
 
     A row is NaN for an image without a description.
     """
-    said = [set(re.findall(r"[\w'-]+", " ".join(one).casefold())) for one in sentences]
-    counts = Counter(word for words in said for word in words)
+    words_of_images = [
+        set(re.findall(r"[\w'-]+", " ".join(image_sentences).casefold())) for image_sentences in sentences
+    ]
+    counts = Counter(word for words in words_of_images for word in words)
     column = {word: number for number, word in enumerate(sorted(counts))}
-    result = np.zeros((len(said), max(len(column), 1)), np.float32)
-    for row, words in zip(result, said, strict=True):
+    result = np.zeros((len(words_of_images), max(len(column), 1)), np.float32)
+    for row, words in zip(result, words_of_images, strict=True):
         for word in words:
-            row[column[word]] = math.log((1 + len(said)) / counts[word])
+            row[column[word]] = math.log((1 + len(words_of_images)) / counts[word])
     norms = np.linalg.norm(result, axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):
         return np.asarray(result / norms, np.float32)
@@ -261,33 +265,33 @@ def _row(group: Mapping[str, Any], models: Scoring) -> CombinationRow:
     if models.scorer is None:
         return {**row, "error": "the captioner gives captions no scores, and no encoder was named"}
     images, _ = decode_batch(group["images"])
-    good = [i for i, image in enumerate(images) if image is not None]
-    shown = [image for image in images if image is not None]
-    said = [group["sentences"][i] for i in good]
+    decoded = [i for i, image in enumerate(images) if image is not None]
+    decoded_images = [image for image in images if image is not None]
+    descriptions = [group["sentences"][i] for i in decoded]
     reference = [image for image in decode_batch(group["reference"][:MOST_REFERENCE])[0] if image is not None]
-    features = described(said) if models.encoder is None else models.encoder.encode_images(shown)
-    against = partial(models.scorer.caption_scores, reference) if reference else None
-    for cluster in clusters([None] * len(good), features, most_clusters=MOST_CLUSTERS_OF_A_KIND):
-        scores = partial(models.scorer.caption_scores, [shown[i] for i in cluster.members[:MOST_MEMBERS]])
-        row["clusters"].append(_combined(group["prompt"], cluster, said, scores, against, good))
+    features = described(descriptions) if models.encoder is None else models.encoder.encode_images(decoded_images)
+    reference_scores = partial(models.scorer.caption_scores, reference) if reference else None
+    for cluster in clusters([None] * len(decoded), features, most_clusters=MOST_CLUSTERS_OF_A_KIND):
+        scores = partial(models.scorer.caption_scores, [decoded_images[i] for i in cluster.members[:MOST_MEMBERS]])
+        row["clusters"].append(_combined(group["prompt"], cluster, descriptions, scores, reference_scores, decoded))
     return row
 
 
 def _combined(
     prompt: str,
     cluster: Cluster,
-    said: Sequence[Sequence[str]],
+    descriptions: Sequence[Sequence[str]],
     scores: Callable[[Sequence[str]], Floats],
-    against: Callable[[Sequence[str]], Floats] | None,
+    reference_scores: Callable[[Sequence[str]], Floats] | None,
     numbers: Sequence[int],
 ) -> ClusterRow:
-    common = Counter(sentence for i in cluster.members for sentence in dict.fromkeys(said[i]))
-    tried = [sentence for sentence, _ in common.most_common(MOST_TEXTS)]
-    chosen = combine(prompt, tried, scores, against)
+    common = Counter(sentence for i in cluster.members for sentence in dict.fromkeys(descriptions[i]))
+    candidates = [sentence for sentence, _ in common.most_common(MOST_TEXTS)]
+    combination = combine(prompt, candidates, scores, reference_scores)
     return {
         "members": [numbers[i] for i in cluster.members],
-        "sentences": list(chosen.sentences),
-        "scores": list(chosen.scores),
+        "sentences": list(combination.sentences),
+        "scores": list(combination.scores),
     }
 
 
@@ -332,10 +336,10 @@ def combine_all(
 
 
 def _loaded(captioner: Callable[[], Captioner], encoder: Callable[[], TextImageEncoder] | None) -> Scoring:
-    said, seen = captioner(), encoder() if encoder is not None else None
-    if isinstance(said, CaptionScorer):
-        return Scoring(said, seen)
-    return Scoring(None if seen is None else Similarity(seen), seen)
+    scorer, image_encoder = captioner(), encoder() if encoder is not None else None
+    if isinstance(scorer, CaptionScorer):
+        return Scoring(scorer, image_encoder)
+    return Scoring(None if image_encoder is None else Similarity(image_encoder), image_encoder)
 
 
 # Mines descriptions of failures for sets of sentences that failures share and other images do not.
@@ -362,23 +366,23 @@ class Background:
     """The frequency of each sentence among a label's ordinary images; sentences are taken as independent."""
 
     def __init__(self, descriptions: Sequence[Sentences]) -> None:
-        self._count = Counter(sentence for one in descriptions for sentence in set(one))
+        self._count = Counter(sentence for description in descriptions for sentence in set(description))
         self._images = len(descriptions)
 
     def share(self, sentences: Sentences) -> float:
-        return math.prod((self._count[one] + 0.5) / (self._images + 1) for one in sentences)
+        return math.prod((self._count[sentence] + 0.5) / (self._images + 1) for sentence in sentences)
 
 
 def mine(failures: Sequence[Sentences], background: Background, most: int) -> list[SentenceSet]:
     """Returns at most `most` sets, best first; each explains failures that those before it do not."""
-    left = [one for one in failures if one]
+    unexplained = [failure for failure in failures if failure]
     result: list[SentenceSet] = []
-    while left and len(result) < most:
-        best = max(_sets(left, background), key=lambda mined: (mined.gain, mined.sentences), default=None)
+    while unexplained and len(result) < most:
+        best = max(_sets(unexplained, background), key=lambda mined: (mined.gain, mined.sentences), default=None)
         if best is None or best.gain <= 0:
             break
         result.append(best)
-        left = [one for one in left if not set(best.sentences) <= set(one)]
+        unexplained = [failure for failure in unexplained if not set(best.sentences) <= set(failure)]
     return result
 
 
@@ -386,13 +390,13 @@ def _sets(failures: Sequence[Sentences], background: Background) -> list[Sentenc
     """Returns every set of up to `LARGEST` sentences of a failure, and each whole description."""
     support: Counter[frozenset[str]] = Counter()
     order: dict[frozenset[str], Sentences] = {}
-    for one in failures:
-        distinct = tuple(dict.fromkeys(one))
+    for failure in failures:
+        distinct = tuple(dict.fromkeys(failure))
         sizes = range(1, min(LARGEST, len(distinct)) + 1)
-        sets = [chosen for size in sizes for chosen in combinations(distinct, size)]
-        for chosen in dict.fromkeys([*sets, distinct]):
-            order.setdefault(frozenset(chosen), chosen)
-            support[frozenset(chosen)] += 1
+        sets = [sentence_set for size in sizes for sentence_set in combinations(distinct, size)]
+        for sentence_set in dict.fromkeys([*sets, distinct]):
+            order.setdefault(frozenset(sentence_set), sentence_set)
+            support[frozenset(sentence_set)] += 1
     return [_mined(order[key], count, len(failures), background) for key, count in support.items()]
 
 
@@ -415,13 +419,13 @@ def describe(images: pa.Table, captioner: Captioner) -> pa.Table:
     An image that cannot be decoded, or about which the captioner says nothing usable, has an error in its row.
     """
     decoded, errors = decode_batch(images["image"].to_pylist())
-    good = [index for index, pixels in enumerate(decoded) if pixels is not None]
+    decoded_rows = [index for index, pixels in enumerate(decoded) if pixels is not None]
     labels = images["label"].to_pylist()
     replies = [CaptionReply(None, error) for error in errors]
-    if good:
-        shown = [pixels for pixels in decoded if pixels is not None]
-        answered = captioner.caption(shown, [labels[index] for index in good])
-        for index, reply in zip(good, answered, strict=True):
+    if decoded_rows:
+        decoded_images = [pixels for pixels in decoded if pixels is not None]
+        answered = captioner.caption(decoded_images, [labels[index] for index in decoded_rows])
+        for index, reply in zip(decoded_rows, answered, strict=True):
             replies[index] = reply
     columns = {
         "description_id": images["description_id"],

@@ -31,19 +31,19 @@ def compare(a: Iterable[Mapping[str, Any]], b: Iterable[Mapping[str, Any]], alph
     failures of the two are correlated. q is computed over all rows that both have (Benjamini & Hochberg 1995); a row is
     worse or better where it is at most alpha and nothing is in doubt.
     """
-    of_a, of_b = _by_key(a), _by_key(b)
-    keys = list(dict.fromkeys([*of_a, *of_b]))
-    pairs = [(of_a.get(key, _NOTHING), of_b.get(key, _NOTHING)) for key in keys]
-    trials_a, trials_b = _trials([left for left, _ in pairs]), _trials([right for _, right in pairs])
+    sides_a, sides_b = _by_key(a), _by_key(b)
+    keys = list(dict.fromkeys([*sides_a, *sides_b]))
+    pairs = [(sides_a.get(key, _NOTHING), sides_b.get(key, _NOTHING)) for key in keys]
+    trials_a, trials_b = _trials([side_a for side_a, _ in pairs]), _trials([side_b for _, side_b in pairs])
     differences, p_values = (
         rate_differences(trials_a, trials_b, 1 - alpha),
         rate_difference_p_values(trials_a, trials_b),
     )
     ratios = rate_difference_ratios(trials_a, trials_b, 1 - alpha)
-    both = (trials_a.draws > 0) & (trials_b.draws > 0)
-    q_values = benjamini_hochberg(np.where(both, p_values, np.nan))
-    numbers = _Numbers(differences, ratios, p_values, q_values, both)
-    rows = [numbers.row(at, key, pair, alpha) for at, (key, pair) in enumerate(zip(keys, pairs, strict=True))]
+    in_both = (trials_a.draws > 0) & (trials_b.draws > 0)
+    q_values = benjamini_hochberg(np.where(in_both, p_values, np.nan))
+    numbers = _Numbers(differences, ratios, p_values, q_values, in_both)
+    rows = [numbers.row(i, key, pair, alpha) for i, (key, pair) in enumerate(zip(keys, pairs, strict=True))]
     rows.sort(key=lambda row: (row["change"] == "undetermined", -abs(row["difference"] or 0.0)))
     return pa.Table.from_pylist(rows, FAILURES_COMPARISON)
 
@@ -87,8 +87,8 @@ class _Numbers:
             "doubts": doubts,
         }
 
-    def _known(self, values: Floats, at: int) -> float | None:
-        return float(values[at]) if self.both[at] else None
+    def _known(self, values: Floats, i: int) -> float | None:
+        return float(values[i]) if self.both[i] else None
 
 
 def _by_key(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], Mapping[str, Any]]:

@@ -77,13 +77,16 @@ class FailureReach:
         if share * self.worth > 1:
             return np.zeros(np.shape(rates))
         r = np.asarray(rates, np.float64)
-        each = baseline_share(1)
-        needed = expected_draws(r, r * share, each, self.hypotheses / self.alpha, self.worth) * r
-        tested = poisson.sf(np.ceil(np.where(np.isfinite(needed), needed, 0)) - 1, self.tested / (1 + each) * r)
-        confirmed = np.where(np.isfinite(needed), tested, 0.0)
+        baseline_draws = baseline_share(1)
+        failures_needed = expected_draws(r, r * share, baseline_draws, self.hypotheses / self.alpha, self.worth) * r
+        tested = poisson.sf(
+            np.ceil(np.where(np.isfinite(failures_needed), failures_needed, 0)) - 1,
+            self.tested / (1 + baseline_draws) * r,
+        )
+        confirmed = np.where(np.isfinite(failures_needed), tested, 0.0)
         promising = poisson.sf(TWICE - 1, self.screened * r)
-        seen = 1.0 if self.seen is None else -np.expm1(-self.seen * r * share)
-        probability: Floats = seen * promising * confirmed
+        is_seen = 1.0 if self.seen is None else -np.expm1(-self.seen * r * share)
+        probability: Floats = is_seen * promising * confirmed
         return probability
 
     def draws_to_confirm(self, baseline_rate: float) -> float:
@@ -92,10 +95,10 @@ class FailureReach:
 
         In simulated races of one caption and of three it takes .7 to 1 times as many on average.
         """
-        each = baseline_share(1)
+        baseline_draws = baseline_share(1)
         rate = min(1.0, self.worth * baseline_rate)
-        needed = expected_draws([rate], [baseline_rate], each, self.hypotheses / self.alpha, self.worth)
-        return float(needed[0] * (1 + each))
+        draws_needed = expected_draws([rate], [baseline_rate], baseline_draws, self.hypotheses / self.alpha, self.worth)
+        return float(draws_needed[0] * (1 + baseline_draws))
 
 
 def least_rate(reach: FailureReach, share: float, power: float = POWER) -> float | None:
@@ -130,18 +133,18 @@ class Screening:
     def power(self, rate: float, baseline_rate: float, worth: float) -> float:
         """Returns the probability that a caption that fails at `rate`, in [0, 1], is promising. Exact for a known rate
         of the baseline: binomial counts, batch by batch."""
-        open_, draws, found = np.array([1.0]), 0, 0.0
+        open_, draws, promising_share = np.array([1.0]), 0, 0.0
         while len(open_) and open_.sum() > 0:
-            more = min(max(self.first, int(draws * (self.growth - 1))), self.most - draws)
-            draws += more
-            after = np.convolve(open_, binom.pmf(np.arange(more + 1), more, rate))
-            failures, expected = np.arange(len(after)), draws * worth * baseline_rate
-            enough = (failures >= self.fewest) | (-math.expm1(-expected) < self.surprise)
-            promising = (failures > 0) & (failures > expected) & enough
+            additional = min(max(self.first, int(draws * (self.growth - 1))), self.most - draws)
+            draws += additional
+            after_batch = np.convolve(open_, binom.pmf(np.arange(additional + 1), additional, rate))
+            failures, expected = np.arange(len(after_batch)), draws * worth * baseline_rate
+            is_convincing = (failures >= self.fewest) | (-math.expm1(-expected) < self.surprise)
+            promising = (failures > 0) & (failures > expected) & is_convincing
             ended = (failures >= self.goal) | (expected >= failures + 3) | (draws >= self.most)
-            found += float(after[ended & promising].sum())
-            open_ = np.where(ended, 0.0, after)[: self.goal]
-        return min(found, 1.0)
+            promising_share += float(after_batch[ended & promising].sum())
+            open_ = np.where(ended, 0.0, after_batch)[: self.goal]
+        return min(promising_share, 1.0)
 
 
 @dataclass(frozen=True)
@@ -207,30 +210,30 @@ def least_rates(
     """
     if not labels:
         return np.zeros((0, len(POWERS)))
-    usual = np.array([one.usual for one in labels])
-    least = np.array([one.penalty + max(one.least_excess, 0.0) for one in labels])
-    needed = (hypotheses + 1) / (alpha * (findings + 1))
+    usual = np.array([search.usual for search in labels])
+    least = np.array([search.penalty + max(search.least_excess, 0.0) for search in labels])
+    threshold = (hypotheses + 1) / (alpha * (findings + 1))
     sides = [
         _Sides.of(share, np.array(images), usual)
-        for images in ([one.searched for one in labels], [one.tested for one in labels])
+        for images in ([search.searched for search in labels], [search.tested for search in labels])
     ]
     of_search = _fewest(sides[0], lambda f: _is_chosen(f, sides[0], least, smallest_ratio))
-    of_test = _fewest(sides[1], lambda f: _e_values(f, sides[1], needed, smallest_ratio) >= needed)
+    of_test = _fewest(sides[1], lambda f: _e_values(f, sides[1], threshold, smallest_ratio) >= threshold)
 
     def power(rates: Floats) -> Floats:
-        found: Floats = np.ones(len(labels))
+        probability: Floats = np.ones(len(labels))
         for fewest, side in zip((of_search, of_test), sides, strict=True):
-            found = found * binom.sf(fewest - 1, side.images, rates[:, None]).mean(axis=1)
-        return found
+            probability = probability * binom.sf(fewest - 1, side.images, rates[:, None]).mean(axis=1)
+        return probability
 
     result = np.full((len(labels), len(POWERS)), np.nan)
-    for at, wanted in enumerate(POWERS):
+    for column, target_power in enumerate(POWERS):
         low, high = np.log(usual), np.zeros(len(labels))
         for _ in range(_HALVINGS_of_labelled_power):
             middle = (low + high) / 2
-            enough = power(np.exp(middle)) >= wanted
-            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-        result[:, at] = np.where(power(np.ones(len(labels))) >= wanted, np.exp(high), np.nan)
+            is_powerful = power(np.exp(middle)) >= target_power
+            low, high = np.where(is_powerful, low, middle), np.where(is_powerful, middle, high)
+        result[:, column] = np.where(power(np.ones(len(labels))) >= target_power, np.exp(high), np.nan)
     return result
 
 
@@ -245,9 +248,9 @@ class _Sides:
     @classmethod
     def of(cls, share: float, images: Ints, usual: Floats) -> _Sides:
         levels = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-        mine = binom.ppf(np.random.default_rng(0).permutation(levels), images[:, None], share)
-        others = images[:, None] - mine
-        return cls(mine, others, binom.ppf(levels, others, usual[:, None]))
+        with_cause = binom.ppf(np.random.default_rng(0).permutation(levels), images[:, None], share)
+        without_cause = images[:, None] - with_cause
+        return cls(with_cause, without_cause, binom.ppf(levels, without_cause, usual[:, None]))
 
 
 def _fewest(side: _Sides, is_enough: Callable[[Floats], Mask]) -> Floats:
@@ -256,8 +259,8 @@ def _fewest(side: _Sides, is_enough: Callable[[Floats], Mask]) -> Floats:
     low, high = np.zeros(side.images.shape), side.images + 1
     while (low < high).any():
         middle = np.floor((low + high) / 2)
-        enough = is_enough(np.minimum(middle, side.images)) & (middle <= side.images)
-        low, high = np.where(enough | (low >= high), low, middle + 1), np.where(enough, middle, high)
+        is_met = is_enough(np.minimum(middle, side.images)) & (middle <= side.images)
+        low, high = np.where(is_met | (low >= high), low, middle + 1), np.where(is_met, middle, high)
     return high
 
 
@@ -265,13 +268,13 @@ def _is_chosen(failures: Floats, side: _Sides, least: Floats, smallest_ratio: fl
     usual = (side.other_failures + 0.5) / (side.others + 1)
     promising = (failures >= FEWEST) & (failures > (1 + smallest_ratio) / 2 * usual * side.images)
     gain = excess(failures, side.images, failures + side.other_failures, side.images + side.others)
-    chosen: Mask = promising & (gain >= least[:, None])
-    return chosen
+    result: Mask = promising & (gain >= least[:, None])
+    return result
 
 
-def _e_values(failures: Floats, side: _Sides, needed: float, smallest_ratio: float) -> Floats:
+def _e_values(failures: Floats, side: _Sides, threshold: float, smallest_ratio: float) -> Floats:
     """Returns the e-values of a test of these counts, with the bet on their own ratio that a search would suggest."""
     f, n, f0, n0 = (x.ravel() for x in (failures, side.images, side.other_failures, side.others))
     expected = np.divide(f, n, out=np.zeros(len(f)), where=n > 0) * (n0 + 1) / (f0 + 0.5)
     start = no_evidence(len(f), smallest_ratio, expected=expected)
-    return more_evidence(start, RateBatch.of(f, n, f0, n0), needed, np.inf).e_values.reshape(failures.shape)
+    return more_evidence(start, RateBatch.of(f, n, f0, n0), threshold, np.inf).e_values.reshape(failures.shape)

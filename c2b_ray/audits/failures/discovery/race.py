@@ -69,11 +69,11 @@ def growth(rate: Floats, baseline_rate: Floats, share: Floats, worth: float) -> 
 def draws_to_decide(to_gain: Growth, growing: Growth) -> Floats:
     """Returns the draws of the caption until one of the capitals has grown by `to_gain`; infinite where neither
     grows."""
-    needed = [
+    draws_needed = [
         np.divide(gain, rate, out=np.full(rate.shape, np.inf), where=rate > 0)
         for gain, rate in zip(to_gain, growing, strict=True)
     ]
-    soonest: Floats = np.minimum(*needed)
+    soonest: Floats = np.minimum(*draws_needed)
     return soonest
 
 
@@ -190,8 +190,8 @@ class Race:
     @property
     def threshold(self) -> float:
         """The e-value at which one more hypothesis is decided: m/(alpha * (k + 1)), where k of m are failures."""
-        shown = int((self.q_values <= self.terms.alpha).sum())
-        return len(self.caption) / (self.terms.alpha * min(shown + 1, max(len(self.caption), 1)))
+        failures_shown = int((self.q_values <= self.terms.alpha).sum())
+        return len(self.caption) / (self.terms.alpha * min(failures_shown + 1, max(len(self.caption), 1)))
 
     @property
     def standing(self) -> NDArray[np.str_]:
@@ -217,27 +217,31 @@ def next_draws(race: Race, left: int) -> DrawCounts:
     open_rows = np.flatnonzero(race.standing == "open")
     if not len(open_rows):
         return nothing
-    likely, hoped = _remaining(race, open_rows)
-    needs, at_best, drawn = np.full(captions, np.inf), np.full(captions, np.inf), np.zeros(captions)
+    likely, at_best_rates = _remaining(race, open_rows)
+    needs, at_best, draws_so_far = np.full(captions, np.inf), np.full(captions, np.inf), np.zeros(captions)
     np.minimum.at(needs, race.caption[open_rows], likely)
-    np.minimum.at(at_best, race.caption[open_rows], hoped)
-    np.maximum.at(drawn, race.caption[open_rows], race.evidence.seen.failed.draws[open_rows])
-    steps = np.clip(0.6 * np.where(np.isfinite(needs), needs, 1e18), SMALLEST_STEP * drawn, LARGEST_STEP * drawn)
+    np.minimum.at(at_best, race.caption[open_rows], at_best_rates)
+    np.maximum.at(draws_so_far, race.caption[open_rows], race.evidence.seen.failed.draws[open_rows])
+    steps = np.clip(
+        0.6 * np.where(np.isfinite(needs), needs, 1e18), SMALLEST_STEP * draws_so_far, LARGEST_STEP * draws_so_far
+    )
     steps = np.maximum(np.ceil(steps), race.terms.first).astype(np.int64)
     reached = np.flatnonzero(np.isfinite(at_best) & (at_best <= left))
-    order = reached[np.lexsort((drawn[reached], needs[reached]))]
+    order = reached[np.lexsort((draws_so_far[reached], needs[reached]))]
     of_caption = np.zeros(captions, dtype=np.int64)
     of_caption[race.caption] = race.label
-    chosen = nothing
+    result = nothing
     for number in order.tolist():
-        if chosen.total and needs[number] > TOGETHER * needs[order[0]]:
+        if result.total and needs[number] > TOGETHER * needs[order[0]]:
             break
-        more = chosen.captions.copy()
-        more[number] = steps[number] if chosen.total else min(steps[number], int(left / (1 + baseline_share(1))) - 1)
-        with_it = DrawCounts(more, _baseline_draws(more, of_caption, labels))
-        if more[number] > 0 and with_it.total <= left:
-            chosen = with_it
-    return chosen
+        captions_drawn = result.captions.copy()
+        captions_drawn[number] = (
+            steps[number] if result.total else min(steps[number], int(left / (1 + baseline_share(1))) - 1)
+        )
+        with_it = DrawCounts(captions_drawn, _baseline_draws(captions_drawn, of_caption, labels))
+        if captions_drawn[number] > 0 and with_it.total <= left:
+            result = with_it
+    return result
 
 
 def measure_draws(race: Race, most: int, left: int | None = None) -> DrawCounts:
@@ -250,43 +254,47 @@ def measure_draws(race: Race, most: int, left: int | None = None) -> DrawCounts:
     the caption.
     """
     captions, labels = _sizes(race)
-    chosen = race.standing == "failure"
+    is_failure = race.standing == "failure"
     tested, base = np.zeros(captions), np.zeros(labels)
-    for numbers, seen, of, spare in (
+    for numbers, trials, draws, stopping_failures in (
         (race.caption, race.evidence.seen.failed, tested, 1),  # the test stopped at a failure: (k - 1)/(n - 1)
         (race.label, race.evidence.seen.baseline, base, 0),
     ):
-        rates = np.maximum(seen.failures - spare, 0.5) / np.maximum(seen.draws - spare, 1)
-        np.maximum.at(of, numbers[chosen], np.ceil(race.terms.measured / rates[chosen]))
+        rates = np.maximum(trials.failures - stopping_failures, 0.5) / np.maximum(trials.draws - stopping_failures, 1)
+        np.maximum.at(draws, numbers[is_failure], np.ceil(race.terms.measured / rates[is_failure]))
     if left is not None:
-        sizes, fits = np.concatenate([tested, base]), 0
-        while fits < most:  # the largest size that all can be cut to
-            middle = (fits + most + 1) // 2
-            fits, most = (middle, most) if np.minimum(sizes, middle).sum() <= left else (fits, middle - 1)
-    return DrawCounts(*(np.minimum(of, most).astype(np.int64) for of in (tested, base)))
+        sizes, common_size = np.concatenate([tested, base]), 0
+        while common_size < most:  # the largest size that all can be cut to
+            middle = (common_size + most + 1) // 2
+            common_size, most = (middle, most) if np.minimum(sizes, middle).sum() <= left else (common_size, middle - 1)
+    return DrawCounts(*(np.minimum(draws, most).astype(np.int64) for draws in (tested, base)))
 
 
 def _remaining(race: Race, rows: Ints) -> tuple[Floats, Floats]:
     """Returns the draws that open hypotheses still need: at their rates so far, and at the most hopeful rates."""
-    seen, terms = race.evidence.seen, race.terms
-    f1, n1 = seen.failed.failures[rows], seen.failed.draws[rows]
-    f0, n0 = seen.baseline.failures[rows], seen.baseline.draws[rows]
+    trials, terms = race.evidence.seen, race.terms
+    f1, n1 = trials.failed.failures[rows], trials.failed.draws[rows]
+    f0, n0 = trials.baseline.failures[rows], trials.baseline.draws[rows]
     number = np.bincount(race.label[rows], minlength=_sizes(race)[1])
     share = np.array([baseline_share(int(n)) for n in number])[race.label[rows]]
     with np.errstate(divide="ignore"):
-        shown = np.log(race.threshold) - np.log(race.evidence.e_values[rows])
-    to_gain = Growth(shown, -np.log(terms.risk) - np.log(np.maximum(race.evidence.hopeless[rows], 1e-300)))
-    drawn, drawn_base = np.maximum(n1, 1.0), np.maximum(n0, 1.0)
-    likely = growth(np.minimum((f1 + 0.5) / drawn, 1.0), np.minimum((f0 + 0.5) / drawn_base, 1.0), share, terms.worth)
-    hoped = growth(np.minimum((f1 + HOPE) / drawn, 1.0), np.minimum(f0 / drawn_base, 1.0), share, terms.worth)
-    return draws_to_decide(to_gain, likely), draws_to_decide(to_gain, hoped)
+        to_show = np.log(race.threshold) - np.log(race.evidence.e_values[rows])
+    to_gain = Growth(to_show, -np.log(terms.risk) - np.log(np.maximum(race.evidence.hopeless[rows], 1e-300)))
+    caption_draws, drawn_base = np.maximum(n1, 1.0), np.maximum(n0, 1.0)
+    likely = growth(
+        np.minimum((f1 + 0.5) / caption_draws, 1.0), np.minimum((f0 + 0.5) / drawn_base, 1.0), share, terms.worth
+    )
+    at_best_rates = growth(
+        np.minimum((f1 + HOPE) / caption_draws, 1.0), np.minimum(f0 / drawn_base, 1.0), share, terms.worth
+    )
+    return draws_to_decide(to_gain, likely), draws_to_decide(to_gain, at_best_rates)
 
 
 def _baseline_draws(captions: Ints, label: Ints, labels: int) -> Ints:
-    drawn = captions > 0
-    number = np.bincount(label[drawn], minlength=labels)
+    is_drawn = captions > 0
+    number = np.bincount(label[is_drawn], minlength=labels)
     largest = np.zeros(labels)
-    np.maximum.at(largest, label[drawn], captions[drawn].astype(np.float64))
+    np.maximum.at(largest, label[is_drawn], captions[is_drawn].astype(np.float64))
     shares = np.array([baseline_share(int(n)) for n in number])
     baselines: Ints = np.ceil(largest * np.where(number > 0, shares, 0.0)).astype(np.int64)
     return baselines

@@ -46,8 +46,10 @@ def inspection(label: str, labels: Sequence[str], attributes: Mapping[str, Seque
     `labels`: other labels that an image may show. `attributes`: name → values or phrases, such as "in blue"; at least
     two, none empty. OTHER is always a choice.
     """
-    others = [other for other in labels if normalise(other) != normalise(label) and normalise(other) != OTHER]
-    said = {name: f"a photo of {_counted(name)}" for name in dict.fromkeys((label, *others))} | {OTHER: THING}
+    other_labels = [other for other in labels if normalise(other) != normalise(label) and normalise(other) != OTHER]
+    statements = {name: f"a photo of {_counted(name)}" for name in dict.fromkeys((label, *other_labels))} | {
+        OTHER: THING
+    }
     questions = {
         name: Question(
             f"Which {name} does the picture of {_counted(label)} show?",
@@ -56,16 +58,18 @@ def inspection(label: str, labels: Sequence[str], attributes: Mapping[str, Seque
         )
         for name, values in (attributes or {}).items()
     }
-    return Inspection(label, Question("What does the picture show?", tuple(said), _distinct(said)), questions)
+    return Inspection(
+        label, Question("What does the picture show?", tuple(statements), _distinct(statements)), questions
+    )
 
 
 def _counted(label: str) -> str:
     return f"{synonyms.article(noun(label))}{noun(label)}"
 
 
-def _distinct(said: Mapping[str, str]) -> tuple[str, ...] | None:
+def _distinct(statements: Mapping[str, str]) -> tuple[str, ...] | None:
     """Returns the statements; None where two labels have the same first name."""
-    return tuple(said.values()) if len(set(said.values())) == len(said) else None
+    return tuple(statements.values()) if len(set(statements.values())) == len(statements) else None
 
 
 def reliability(
@@ -82,11 +86,13 @@ def reliability(
     """
     rows: list[ReliabilityRow] = []
     for inspection, images in zip(inspections, answers, strict=True):
-        shown = [weighed(image[0], inspection.shown).choice for image in images]
-        rows.append(_row(generator, inspection.label, None, Counter(shown), hierarchy))
+        labels_seen = [weighed(image[0], inspection.shown).choice for image in images]
+        rows.append(_row(generator, inspection.label, None, Counter(labels_seen), hierarchy))
         for number, (name, question) in enumerate(inspection.attributes.items(), 1):
-            counted = Counter(image[number].choice for image in images)
-            rows += [_row(generator, inspection.label, (name, value), counted, None) for value in question.choices]
+            answer_counts = Counter(image[number].choice for image in images)
+            rows += [
+                _row(generator, inspection.label, (name, value), answer_counts, None) for value in question.choices
+            ]
     return pa.Table.from_pylist(rows, RELIABILITY)
 
 
@@ -108,16 +114,16 @@ def _row(
     generator: str,
     label: str,
     value: tuple[str, str] | None,
-    counted: Counter[str | None],
+    answer_counts: Counter[str | None],
     hierarchy: Hierarchy | None,
 ) -> ReliabilityRow:
-    counts = {name: n for name, n in counted.items() if name is not None}
+    counts = {name: n for name, n in answer_counts.items() if name is not None}
     images, shown = sum(counts.values()), counts.get(label if value is None else value[1], 0)
     low, high = wilson_interval(shown, images) if images else (None, None)
-    akin = None
+    parent_shown = None
     if hierarchy is not None:
         hierarchy.check([label])
-        akin = sum(n for name, n in counts.items() if name == label or _shares(hierarchy, name, label))
+        parent_shown = sum(n for name, n in counts.items() if name == label or _shares(hierarchy, name, label))
     return {
         "generator": generator,
         "label": label,
@@ -125,7 +131,7 @@ def _row(
         "value": value[1] if value else None,
         "images": images,
         "shown": shown,
-        "parent_shown": akin,
+        "parent_shown": parent_shown,
         "rate": shown / images if images else None,
         "rate_low": low,
         "rate_high": high,
@@ -147,7 +153,9 @@ def inspect(images: pa.Table, verifier: Captioner) -> pa.Table:
     """
     rows = images.to_pylist()
     questions = [inspection(row["label"], row["labels"]).shown for row in rows]
-    replies, undecoded = encoded.answers([row["image"] for row in rows], [[one] for one in questions], verifier)
+    replies, undecoded = encoded.answers(
+        [row["image"] for row in rows], [[label_question] for label_question in questions], verifier
+    )
     described = []
     for row, question, of_image, error in zip(rows, questions, replies, undecoded, strict=True):
         answer = weighed(of_image[0], question) if error is None else Answer(None, error=error)

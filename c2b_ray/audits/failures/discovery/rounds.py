@@ -101,19 +101,19 @@ def decide(
     is never among the likeliest; a row of only −inf fails, with a confidence of 0.
     """
     rows = np.asarray(logits, np.float64)
-    # A maximum with NaN is NaN, which is not below; +inf is not either.
+    # False where the maximum is NaN or +inf.
     answered = rows.max(axis=1, initial=-np.inf) < np.inf
     rows = np.where(answered[:, None], rows, -np.inf)
     best = rows.max(axis=1, initial=-np.inf)
-    likeliest, several = rows.argmax(axis=1), (rows == best[:, None]).sum(axis=1) > 1
-    sure, true = _probabilities(rows, best, truth.members)
+    likeliest, is_tied = rows.argmax(axis=1), (rows == best[:, None]).sum(axis=1) > 1
+    largest, true_probability = _probabilities(rows, best, truth.members)
     failed = answered & ~_hit(rows, _good(rule, truth), _TOP_K[rule])
-    failed &= (sure >= confidence - SAME) & (true <= true_below + SAME)
+    failed &= (largest >= confidence - SAME) & (true_probability <= true_below + SAME)
     return Decisions(
         failed,
-        np.where(answered & ~several, likeliest, -1),
+        np.where(answered & ~is_tied, likeliest, -1),
         _top3(rows),
-        np.where(answered, sure, np.nan).astype(np.float32),
+        np.where(answered, largest, np.nan).astype(np.float32),
         answered,
     )
 
@@ -123,34 +123,34 @@ def _good(rule: FailureRule, truth: Truth) -> Mask:
     return truth.members | truth.kin if needs_parents(rule) and truth.kin is not None else truth.members
 
 
-def _hit(rows: NDArray[np.float64], good: Mask, k: int) -> Mask:
+def _hit(rows: NDArray[np.float64], is_good: Mask, k: int) -> Mask:
     """Returns whether a good label is among the likeliest, however ties at the last rank are broken."""
     last = _last(rows, k)
     above = rows > last
     tied = (rows == last) & (last > -np.inf)
     free = k - above.sum(axis=1)
-    all_tied_hit = tied.any(axis=1) & ((tied & ~good).sum(axis=1) < free)
-    return np.asarray((above & good).any(axis=1) | all_tied_hit)
+    all_tied_hit = tied.any(axis=1) & ((tied & ~is_good).sum(axis=1) < free)
+    return np.asarray((above & is_good).any(axis=1) | all_tied_hit)
 
 
 def _last(rows: NDArray[np.float64], k: int) -> NDArray[np.float64]:
     """Returns the logit of the last of the `k` ranks, (images, 1); −inf where fewer labels have any probability."""
-    at = max(rows.shape[1] - k, 0)
-    return np.partition(rows, at, axis=1)[:, at : at + 1]
+    position = max(rows.shape[1] - k, 0)
+    return np.partition(rows, position, axis=1)[:, position : position + 1]
 
 
 def _top3(rows: NDArray[np.float64]) -> NDArray[np.int64]:
     last = _last(rows, TOP)
     certain = rows > last
-    fit = certain.sum(axis=1) + (rows == last).sum(axis=1) == TOP  # the tied ones fill the last ranks
-    certain |= fit[:, None] & (rows == last)
+    ties_fit = certain.sum(axis=1) + (rows == last).sum(axis=1) == TOP  # the tied ones fill the last ranks
+    certain |= ties_fit[:, None] & (rows == last)
     certain &= rows > -np.inf
     result = np.full((len(rows), TOP), -1, np.int64)
     for rank in range(min(TOP, rows.shape[1])):
-        left = certain.any(axis=1)
+        has_more = certain.any(axis=1)
         position = np.where(certain, rows, -np.inf).argmax(axis=1)
-        result[left, rank] = position[left]
-        certain[left, position[left]] = False
+        result[has_more, rank] = position[has_more]
+        certain[has_more, position[has_more]] = False
     return result
 
 
@@ -160,8 +160,8 @@ def _probabilities(
     """Returns the probability of the likeliest label, and of the class's labels together; 0 where no label has any."""
     top = np.where(best > -np.inf, best, 0.0)
     parts = np.exp(rows - top[:, None])
-    whole = np.maximum(parts.sum(axis=1), np.finfo(np.float64).tiny)
-    return np.where(best > -np.inf, 1 / np.maximum(whole, 1), 0.0), np.where(members, parts, 0).sum(axis=1) / whole
+    total = np.maximum(parts.sum(axis=1), np.finfo(np.float64).tiny)
+    return np.where(best > -np.inf, 1 / np.maximum(total, 1), 0.0), np.where(members, parts, 0).sum(axis=1) / total
 
 
 # Draws rounds: images of a caption are drawn, classified and decided on where the models are; counts come back.
@@ -243,13 +243,13 @@ class LabelledDraws:
         rows = [order["rows"][number - order["first"]] for number in numbers]
         images = self.source.fetch(rows)
         errors = images["error"].to_pylist() if "error" in images.column_names else [None] * len(rows)
-        drawn = []
+        samples = []
         for row, key, data, error in zip(
             rows, images["key"].to_pylist(), images["bytes"].to_pylist(), errors, strict=True
         ):
             pixels, reason = (None, error) if error is not None else decoded(data)
-            drawn.append(RoundSample(row, key, pixels, reason))
-        return drawn
+            samples.append(RoundSample(row, key, pixels, reason))
+        return samples
 
 
 @dataclass(frozen=True)
@@ -322,9 +322,9 @@ def _round(order: OrderRow, models: RoundModels) -> list[RoundRow]:
     tallies = [_Tally() for _ in models.classifiers]
     end = order["first"] + order["draws"]
     for start in range(order["first"], end, BATCH):
-        drawn = models.source.draw(order, range(start, min(start + BATCH, end)))
-        usable = [one for one in drawn if one.pixels is not None]
-        reasons = [str(one.error) for one in drawn if one.pixels is None]
+        samples = models.source.draw(order, range(start, min(start + BATCH, end)))
+        usable = [sample for sample in samples if sample.pixels is not None]
+        reasons = [str(sample.error) for sample in samples if sample.pixels is None]
         for (classifier, decider), tally in zip(models.classifiers, tallies, strict=True):
             tally.reasons.update(dict.fromkeys(reasons))
             if usable:
@@ -340,8 +340,8 @@ def _round(order: OrderRow, models: RoundModels) -> list[RoundRow]:
 def _count(
     usable: list[RoundSample], classifier: Classifier, decider: AnswerRules, order: OrderRow, tally: _Tally
 ) -> None:
-    pixels = [one.pixels for one in usable if one.pixels is not None]
-    decisions = decider.decide(classifier.logits(pixels, [one.key for one in usable]), order["label"])
+    pixels = [sample.pixels for sample in usable if sample.pixels is not None]
+    decisions = decider.decide(classifier.logits(pixels, [sample.key for sample in usable]), order["label"])
     tally.draws += int(decisions.answered.sum())
     tally.failures += int(decisions.failed.sum())
     if not decisions.answered.all():
@@ -360,16 +360,16 @@ def _count(
 
 
 def _example(
-    drawn: RoundSample, name: str | None, decisions: Decisions, index: int, decider: AnswerRules
+    sample: RoundSample, name: str | None, decisions: Decisions, index: int, decider: AnswerRules
 ) -> ExampleRow:
-    assert drawn.pixels is not None
+    assert sample.pixels is not None
     return {
-        "seed": drawn.seed,
-        "key": None if drawn.generated else drawn.key,
+        "seed": sample.seed,
+        "key": None if sample.generated else sample.key,
         "predicted": name,
         "top3": [decider.names[label] for label in decisions.top3[index].tolist() if label >= 0],
         "confidence": float(decisions.confidence[index]),
-        "image": _encoded(drawn.pixels),
+        "image": _encoded(sample.pixels),
     }
 
 
@@ -430,7 +430,7 @@ def answer_images(batch: pa.Table, models: LabelledModels) -> pa.Table:
     images = models.source.fetch(rows)
     errors = images["error"].to_pylist() if "error" in images.column_names else [None] * len(rows)
     files = DecodedOnce([None if e else data for data, e in zip(images["bytes"].to_pylist(), errors, strict=True)])
-    keys, ids = images["key"].to_pylist(), [set(wanted) for wanted in batch["answer_id"].to_pylist()]
+    keys, ids = images["key"].to_pylist(), [set(ids_wanted) for ids_wanted in batch["answer_id"].to_pylist()]
     names = batch["name"].to_pylist()
     result: list[AnswerRow] = []
     for classifier, decider in models.classifiers:

@@ -153,8 +153,8 @@ def _loaded(source: Callable[[], Draws], contenders: Sequence[DiscoveryClassifie
 
 def _classifiers(contenders: Sequence[DiscoveryClassifier]) -> tuple[tuple[Classifier, AnswerRules], ...]:
     classifiers = []
-    for one in contenders:
-        classifier = one.classifier()
-        check_revision(one.decider.classifier, classifier.revision, one.decider.revision)
-        classifiers.append((classifier, one.decider))
+    for contender in contenders:
+        classifier = contender.classifier()
+        check_revision(contender.decider.classifier, classifier.revision, contender.decider.revision)
+        classifiers.append((classifier, contender.decider))
     return tuple(classifiers)

@@ -98,8 +98,8 @@ def behind(text: str, label: str) -> tuple[str, list[str]]:
     """Returns the prompt that a caption begins with and the sentences behind it. The prompt ends with the sentence that
     names the label."""
     parts = split(text)
-    at = next((i for i, part in enumerate(parts) if mentions(part, label)), 0)
-    return finished(". ".join(parts[: at + 1])), parts[at + 1 :]
+    position = next((i for i, part in enumerate(parts) if mentions(part, label)), 0)
+    return finished(". ".join(parts[: position + 1])), parts[position + 1 :]
 
 
 def usable(
@@ -110,16 +110,16 @@ def usable(
     `others`: classes that none may name, such as the one that the images were taken for: "a fly that looks like a bee"
     would ask the generator for a bee. A sentence whose subject is the label is rewritten with "it".
     """
-    kept: list[str] = []
+    usable_sentences: list[str] = []
     dropped: list[DroppedSentence] = []
     for sentence in sentences:
-        said = _about_it(sentence, label)
-        if reason := _refused(said, label, others, most_words):
+        shortened = _about_it(sentence, label)
+        if reason := _refused(shortened, label, others, most_words):
             dropped.append(DroppedSentence(sentence, reason))
         else:
-            kept.append(said)
-    once = without_repeats(kept)
-    repeated = [DroppedSentence(sentence, "repeated") for sentence in kept]
+            usable_sentences.append(shortened)
+    once = without_repeats(usable_sentences)
+    repeated = [DroppedSentence(sentence, "repeated") for sentence in usable_sentences]
     for sentence in once:
         repeated.remove(DroppedSentence(sentence, "repeated"))
     return once, dropped + repeated
@@ -137,8 +137,8 @@ def without_repeats(sentences: Sequence[str]) -> list[str]:
 
 def contained(sentence: str, others: Iterable[str]) -> bool:
     """Returns whether one of the others says everything that the sentence says."""
-    said = _words(sentence) - _LITTLE  # prepositions count: "by day" is not in "on a rainy day"
-    return any(said <= _words(other) for other in others)
+    content_words = _words(sentence) - _LITTLE  # prepositions count: "by day" is not in "on a rainy day"
+    return any(content_words <= _words(other) for other in others)
 
 
 def _words(sentence: str) -> frozenset[str]:
@@ -199,7 +199,7 @@ _STARTS = (
     "with|without|among|through|from"
 )
 _NEXT = re.compile(rf"\s+(?=(?:{_STARTS})\s+(?!it\b|them\b|each\b))", re.IGNORECASE)
-# A model that repeats itself without end says more; a person does not.
+# Only a model that repeats itself without end says more.
 _MOST_LETTERS, _MOST_SENTENCES, _MOST_WORDS = 8000, 40, 60
 _PREPOSITION = "|".join(sorted((*synonyms.PREPOSITIONS, "to", "of", "as"), key=len, reverse=True))
 _ABOUT_ELSE = re.compile(rf"^[^,:;]*(?:{_VERB.pattern}|\b(?:{_PREPOSITION})\b)[^,:;]*$", re.IGNORECASE)
@@ -222,18 +222,18 @@ def statements(text: str, label: str) -> list[str]:
     sentences = (
         uncapitalised(owned.sub("its", sentence)) for sentence in split(text[:_MOST_LETTERS])[:_MOST_SENTENCES]
     )
-    return [said for sentence in sentences for said in _of_sentence(sentence, label)]
+    return [statement for sentence in sentences for statement in _of_sentence(sentence, label)]
 
 
 def _of_sentence(sentence: str, label: str) -> list[str]:
     if len(sentence.split()) > _MOST_WORDS:
         return [sentence]
-    while len(rest := _LEAD.sub("", sentence, count=1)) < len(sentence) and _LEAD.match(rest):
-        sentence = rest  # "this is a photograph of a"
+    while len(remainder := _LEAD.sub("", sentence, count=1)) < len(sentence) and _LEAD.match(remainder):
+        sentence = remainder  # "this is a photograph of a"
     match = name_pattern(label).search(sentence)
     if match is None:
-        whole = _SUBJECT.match(sentence) is not None and _VERB.search(sentence) is not None
-        return [sentence] if whole else [said for piece in _pieces(sentence) for said in _phrase(piece)]
+        is_clause = _SUBJECT.match(sentence) is not None and _VERB.search(sentence) is not None
+        return [sentence] if is_clause else [statement for piece in _pieces(sentence) for statement in _phrase(piece)]
     head, tail = sentence[: match.start()].strip(), sentence[match.end() :]
     if _ABOUT_ELSE.search(_LEAD.sub("", f"{head} ")) and not _OPENING.match(head):
         return _about_else(head, tail)
@@ -256,7 +256,7 @@ def _before(head: str) -> list[str]:
     if opening := _OPENING.match(head):
         head = f"{opening.group(1)}, {opening.group(2)}"
     *openings, last = re.split(r"\s*[,:;]\s*", head)
-    result = [said for opening in openings if not _LEAD.match(f"{opening} ") for said in _phrase(opening)]
+    result = [statement for opening in openings if not _LEAD.match(f"{opening} ") for statement in _phrase(opening)]
     lead = _LEAD.match(f"{last} ")
     if lead and (kind := (lead.group(1) or "").strip()).lower() not in _PLAIN_KINDS:
         result.append(f"the picture is {kind}")
@@ -270,8 +270,8 @@ def _adjectives(modifiers: str) -> list[str]:
     """ "small red" → small, red. "light blue" stays together; "school", of a bus, is left out: it names another kind of
     thing."""
     parts = [part for part in modifiers.split() if _is_adjective(part)]
-    together = any(part.lower() in _INTENSIFIERS for part in parts[:-1])
-    return [" ".join(parts)] if together else parts
+    stays_together = any(part.lower() in _INTENSIFIERS for part in parts[:-1])
+    return [" ".join(parts)] if stays_together else parts
 
 
 def _is_adjective(word: str) -> bool:
@@ -287,11 +287,11 @@ def _after(tail: str, label: str) -> list[str]:
         elif _SUBJECT.match(piece) and _VERB.search(piece):
             result.append(piece)
         else:
-            first, *rest = _parts(piece)
+            first, *further = _parts(piece)
             verb = first.partition(" ")[0].lower()
             is_verb = tail.startswith(f" {piece}") and verb.endswith("s") and verb not in _NO_VERBS and verb.isalpha()
             result += [f"it {first}"] if is_verb else _phrase(first)
-            result += [said for part in rest for said in _phrase(part)]
+            result += [statement for part in further for statement in _phrase(part)]
     return result
 
 

@@ -95,10 +95,10 @@ def find_value_sets(codes: Ints, failed: Mask, least_ratio: float) -> tuple[list
     of_failed = values.shown[failed].astype(np.float32)
     triples = sum(len(sets) for sets, *_ in _triples(values, values.extended, of_failed, np.ones(len(of_failed), bool)))
     penalties = np.log(np.maximum(np.cumsum([singles, pairs, triples]), 1))
-    found, left = list[ValueSet](), np.ones(len(failed), bool)
-    while len(found) < MOST_SETS and (best := values.best(left, failed, least_ratio, penalties)) is not None:
+    found, unexplained = list[ValueSet](), np.ones(len(failed), bool)
+    while len(found) < MOST_SETS and (best := values.best(unexplained, failed, least_ratio, penalties)) is not None:
         found.append(ValueSet(tuple(values.codes[best.at].tolist()), best.score))
-        left &= ~values.shown[:, best.at].all(axis=1)
+        unexplained &= ~values.shown[:, best.at].all(axis=1)
     return found, Search((singles, pairs, triples), pairs - len(values.extended), float(penalties[-1]))
 
 
@@ -110,8 +110,8 @@ class _Best:
     score: float = -np.inf
 
     def consider(self, sets: Ints, score: Floats) -> None:
-        if len(score) and score[at := int(np.argmax(score))] > self.score:
-            self.at, self.score = sets[at], float(score[at])
+        if len(score) and score[i := int(np.argmax(score))] > self.score:
+            self.at, self.score = sets[i], float(score[i])
 
 
 @dataclass(frozen=True)
@@ -130,47 +130,47 @@ class _Values:
     def of(cls, codes: Ints, failed: Mask) -> _Values:
         names, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for column in range(codes.shape[1]):
-            known, counts = np.unique(codes[failed, column], return_counts=True)
-            mine = known[(known >= 0) & (counts >= FEWEST)]
-            names.append(mine)
-            columns.append(np.full(len(mine), column))
+            values_of_column, counts = np.unique(codes[failed, column], return_counts=True)
+            frequent = values_of_column[(values_of_column >= 0) & (counts >= FEWEST)]
+            names.append(frequent)
+            columns.append(np.full(len(frequent), column))
         values, of = np.concatenate(names), np.concatenate(columns)
         shown = codes[:, of] == values
         failures, images = _joint_counts(shown[failed]), _joint_counts(shown)
         pairs = np.argwhere((of[:, None] < of[None, :]) & (failures >= FEWEST))
-        at = tuple(pairs.T)
+        joint = tuple(pairs.T)
         most = WORK // max(len(codes) * len(values), 1)
-        promise = excess(failures[at], images[at], int(failed.sum()), len(failed))
+        promise = excess(failures[joint], images[joint], int(failed.sum()), len(failed))
         extended = np.sort(np.argsort(-promise, kind="stable")[:most])
         return cls(values, of, shown, pairs, extended)
 
     def best(self, left: Mask, failed: Mask, least_ratio: float, penalties: Floats) -> _Best | None:
         """Returns the set with the greatest G - log K of those whose rate, among the images that are left, is above
         `least_ratio` times the others'."""
-        shown, among = self.shown[left], failed[left]
+        shown, failed_left = self.shown[left], failed[left]
         numbers = shown.astype(np.float32)
-        whole = int(among.sum()), len(among)
+        totals = int(failed_left.sum()), len(failed_left)
         best = _Best(np.zeros(0, np.int64))
 
         def consider(sets: Ints, failures: Floats, images: Floats) -> None:
-            usual = (whole[0] - failures + 0.5) / (whole[1] - images + 1)
+            usual = (totals[0] - failures + 0.5) / (totals[1] - images + 1)
             is_more = (failures >= FEWEST) & (failures > least_ratio * usual * images)
-            score = excess(failures, images, *whole) - penalties[sets.shape[1] - 1]
+            score = excess(failures, images, *totals) - penalties[sets.shape[1] - 1]
             best.consider(sets, np.where(is_more, score, -np.inf))
 
-        failures, images = _joint_counts(shown[among]), _joint_counts(shown)
+        failures, images = _joint_counts(shown[failed_left]), _joint_counts(shown)
         consider(np.arange(len(self.codes))[:, None], np.diag(failures), np.diag(images))
-        at = tuple(self.pairs.T)
-        consider(self.pairs, failures[at], images[at])
-        support = failures[at][self.extended]
-        bound = np.where(support >= FEWEST, excess(support, support, *whole) - penalties[-1], -np.inf)
+        joint = tuple(self.pairs.T)
+        consider(self.pairs, failures[joint], images[joint])
+        support = failures[joint][self.extended]
+        bound = np.where(support >= FEWEST, excess(support, support, *totals) - penalties[-1], -np.inf)
         order = np.argsort(-bound, kind="stable")
         for start in range(0, len(order), _PAIRS_AT_ONCE):
             chunk = order[start : start + _PAIRS_AT_ONCE]
             chunk = chunk[bound[chunk] > best.score]
             if not len(chunk):
                 break
-            for sets, of_failed, of_all in _triples(self, self.extended[chunk], numbers, among):
+            for sets, of_failed, of_all in _triples(self, self.extended[chunk], numbers, failed_left):
                 consider(sets, of_failed, of_all)
         return best if np.isfinite(best.score) else None
 
@@ -246,10 +246,10 @@ class LabelledAnswers:
         """The columns' values as numbers, int64 (images, columns), -1 where an image has none; and what each number
         stands for."""
         codes, meaning = np.full((len(self.labels), len(self.columns)), -1, np.int64), list[tuple[str, str]]()
-        for at, (name, values) in enumerate(self.columns.items()):
+        for column, (name, values) in enumerate(self.columns.items()):
             encoded = pa.array(values.tolist(), pa.string()).dictionary_encode()
             of_column = encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
-            codes[:, at] = np.where(of_column < 0, -1, of_column + len(meaning))
+            codes[:, column] = np.where(of_column < 0, -1, of_column + len(meaning))
             meaning += [(name, value) for value in encoded.dictionary.to_pylist()]
         return codes, meaning
 
@@ -263,10 +263,10 @@ class LabelledAnswers:
             return images
         shared = shared[np.argsort(self._order[shared])]
         _, first = np.unique(self.pictures[shared], return_index=True)
-        left = images.copy()
-        left[shared] = False
-        left[shared[first]] = True
-        return left
+        result = images.copy()
+        result[shared] = False
+        result[shared[first]] = True
+        return result
 
     @property
     def copies(self) -> int:
@@ -345,8 +345,8 @@ def clustered_condition_counts(
     numbers = np.zeros(len(answered.labels), np.int64)
     numbers[inside | outside] = cluster
     failures, images = (
-        np.stack([np.bincount(numbers[side & counted], minlength=len(names)) for side in (inside, outside)])
-        for counted in (failed, np.ones(len(failed), bool))
+        np.stack([np.bincount(numbers[side & mask], minlength=len(names)) for side in (inside, outside)])
+        for mask in (failed, np.ones(len(failed), bool))
     )
     return ClusteredSides.of(failures, images)
 
@@ -375,10 +375,10 @@ def conditions(answered: LabelledAnswers, label: str, failed: Mask, among: Mask,
     """
     rows = answered.once(answered.of_label(label) & among)
     codes, meaning = answered.coded
-    found, search = find_value_sets(codes[rows], failed[rows], (1 + smallest_ratio) / 2)
+    value_sets, search = find_value_sets(codes[rows], failed[rows], (1 + smallest_ratio) / 2)
     chosen = []
-    for one in found:
-        condition = Condition(label, tuple(meaning[code] for code in one.codes))
+    for value_set in value_sets:
+        condition = Condition(label, tuple(meaning[code] for code in value_set.codes))
         if condition_counts(answered, condition, failed, among).is_promising(smallest_ratio):
-            chosen.append((condition, one))
-    return Suggested([condition for condition, _ in chosen], search, [one for _, one in chosen])
+            chosen.append((condition, value_set))
+    return Suggested([condition for condition, _ in chosen], search, [value_set for _, value_set in chosen])

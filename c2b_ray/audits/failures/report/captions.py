@@ -63,38 +63,38 @@ class CaptionRow:
     doubts: str
 
 
-def caption_row(one: Hypothesis, facts: Facts) -> CaptionRow:
-    baseline = facts.at_baseline(one)
+def caption_row(hypothesis: Hypothesis, facts: Facts) -> CaptionRow:
+    baseline = facts.at_baseline(hypothesis)
     return CaptionRow(
-        classifier=facts.names[one.classifier],
-        label=clean(one.label),
-        target=target_of(one),
-        says=says(one, 2_000),
-        caption=clean(one.caption),
-        origin=_ORIGINS.get(one.origin, one.origin),
-        anyhow=words.rate(share(one.any_failures, one.draws)),
+        classifier=facts.names[hypothesis.classifier],
+        label=clean(hypothesis.label),
+        target=target_of(hypothesis),
+        says=says(hypothesis, 2_000),
+        caption=clean(hypothesis.caption),
+        origin=_ORIGINS.get(hypothesis.origin, hypothesis.origin),
+        anyhow=words.rate(share(hypothesis.any_failures, hypothesis.draws)),
         baseline_anyhow=words.rate(share(baseline.failures, baseline.draws)),
-        rate=words.rate(one.rate),
-        interval=words.rate_range(one.rate_low, one.rate_high),
-        draws=words.plural(one.draws, "image") + of_clusters(one, facts.cluster),
-        baseline=words.rate(one.baseline_rate),
-        baseline_draws=words.count(one.baseline_draws),
-        ratio=words.times(one.ratio),
-        ratio_interval=words.times_range(one.ratio_low, one.ratio_high),
-        ratio_value=_plain(one.ratio),
-        evidence=e_value(one.e_value),
-        evidence_value=_plain(one.e_value),
-        q=words.small_probability(one.q_value),
-        dress=DRESSES.get(one.verdict, "undetermined"),
-        sign=SIGNS.get(one.verdict, "◇"),
-        verdict=NAMES.get(one.verdict, one.verdict),
-        doubts="; ".join(clean(doubt) for doubt in one.doubts),
+        rate=words.rate(hypothesis.rate),
+        interval=words.rate_range(hypothesis.rate_low, hypothesis.rate_high),
+        draws=words.plural(hypothesis.draws, "image") + of_clusters(hypothesis, facts.cluster),
+        baseline=words.rate(hypothesis.baseline_rate),
+        baseline_draws=words.count(hypothesis.baseline_draws),
+        ratio=words.times(hypothesis.ratio),
+        ratio_interval=words.times_range(hypothesis.ratio_low, hypothesis.ratio_high),
+        ratio_value=_plain(hypothesis.ratio),
+        evidence=e_value(hypothesis.e_value),
+        evidence_value=_plain(hypothesis.e_value),
+        q=words.small_probability(hypothesis.q_value),
+        dress=DRESSES.get(hypothesis.verdict, "undetermined"),
+        sign=SIGNS.get(hypothesis.verdict, "◇"),
+        verdict=NAMES.get(hypothesis.verdict, hypothesis.verdict),
+        doubts="; ".join(clean(doubt) for doubt in hypothesis.doubts),
     )
 
 
-def of_clusters(one: Hypothesis, cluster: str) -> str:
+def of_clusters(hypothesis: Hypothesis, cluster: str) -> str:
     """Returns how many clusters a caption's images are of; empty where images are independent."""
-    return "" if one.clusters is None else f", {clean(cluster)}: {words.count(one.clusters)}"
+    return "" if hypothesis.clusters is None else f", {clean(cluster)}: {words.count(hypothesis.clusters)}"
 
 
 def e_value(value: float) -> str:
@@ -116,13 +116,13 @@ def _superscript(number: int) -> str:
 
 def undecided_first(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
     """Returns the hypotheses that are no findings: undetermined ones first, those with more evidence before others."""
-    rest = [one for one in hypotheses if not one.confirmed]
+    undecided = [hypothesis for hypothesis in hypotheses if not hypothesis.confirmed]
     return sorted(
-        rest,
-        key=lambda one: (
-            one.verdict != UNDETERMINED,
-            -(0.0 if math.isnan(one.e_value) else one.e_value),
-            one.label,
-            one.caption,
+        undecided,
+        key=lambda hypothesis: (
+            hypothesis.verdict != UNDETERMINED,
+            -(0.0 if math.isnan(hypothesis.e_value) else hypothesis.e_value),
+            hypothesis.label,
+            hypothesis.caption,
         ),
     )

@@ -33,7 +33,7 @@ LONGEST = 400  # characters of a caption on the page
 
 
 def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
-    known = row["p_value"] is not None
+    is_compared = row["p_value"] is not None
     difference, interval, q = difference_texts(row, _signed)
     verdicts = (row[f"verdict_{side}"] for side in "ab")
     return (
@@ -44,9 +44,9 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
         words.rate(row["rate_b"]) if row["draws_b"] else words.UNKNOWN,
         difference,
         interval,
-        words.times(row["ratio"]) if known else words.UNKNOWN,
+        words.times(row["ratio"]) if is_compared else words.UNKNOWN,
         q,
-        " → ".join("not tested" if one is None else one.replace("_", " ") for one in verdicts),
+        " → ".join("not tested" if verdict is None else verdict.replace("_", " ") for verdict in verdicts),
     )
 
 
@@ -58,11 +58,11 @@ def _not_compared(rows: Rows) -> str:
     """Tells how many captions only one of the two was measured on, and how many of these are findings."""
     parts = []
     for side in "ab":
-        alone = [row for row in rows if row["p_value"] is None and row[f"draws_{side}"]]
-        findings = sum(row[f"verdict_{side}"] == "failure" for row in alone)
-        if alone:
-            counted = f"{words.plural(len(alone), 'hypothesis', 'hypotheses')} of {side.upper()} alone"
-            parts.append(f"{counted} ({words.plural(findings, 'finding')})")
+        only_here = [row for row in rows if row["p_value"] is None and row[f"draws_{side}"]]
+        findings = sum(row[f"verdict_{side}"] == "failure" for row in only_here)
+        if only_here:
+            hypothesis_count = f"{words.plural(len(only_here), 'hypothesis', 'hypotheses')} of {side.upper()} alone"
+            parts.append(f"{hypothesis_count} ({words.plural(findings, 'finding')})")
     return f"Not compared: {words.listed(parts)}." if parts else ""
 
 
@@ -126,9 +126,9 @@ def compared(facts: Facts) -> Compared:
         return Compared(lines, (), 0)
     leads: dict[tuple[str, str | None, str], Hypothesis] = {}
     for finding in facts.findings:
-        one = finding.lead
-        leads.setdefault((one.caption_id, one.target, one.generator), one)
-    rows = [_row(one, facts) for one in list(leads.values())[:MOST_ROWS]]
+        lead = finding.lead
+        leads.setdefault((lead.caption_id, lead.target, lead.generator), lead)
+    rows = [_row(lead, facts) for lead in list(leads.values())[:MOST_ROWS]]
     return Compared(lines, tuple(rows), max(len(leads) - MOST_ROWS, 0))
 
 
@@ -168,29 +168,36 @@ def _mean(tallies: Iterable[Tally]) -> float:
     return sum(rates) / len(rates) if rates else math.nan
 
 
-def _row(one: Hypothesis, facts: Facts) -> ComparedRow:
-    tallies = {name: facts.tallies.of(one.caption_id, name, one.generator) for name in facts.names}
-    largest = max((share(each.towards(one.target), each.draws) for each in tallies.values() if each.draws), default=0.0)
+def _row(hypothesis: Hypothesis, facts: Facts) -> ComparedRow:
+    tallies = {name: facts.tallies.of(hypothesis.caption_id, name, hypothesis.generator) for name in facts.names}
+    largest = max(
+        (
+            share(tally_of_any.towards(hypothesis.target), tally_of_any.draws)
+            for tally_of_any in tallies.values()
+            if tally_of_any.draws
+        ),
+        default=0.0,
+    )
     confirmed = {
         each.classifier
         for finding in facts.findings
         for each in finding.captions
-        if (each.caption_id, each.target) == (one.caption_id, one.target)
+        if (each.caption_id, each.target) == (hypothesis.caption_id, hypothesis.target)
     }
     entries = []
     for name, tally in tallies.items():
-        base, failures = facts.at_baseline(one, name), tally.towards(one.target)
+        base, failures = facts.at_baseline(hypothesis, name), tally.towards(hypothesis.target)
         limits = facts.rate(failures, tally.draws)
         entries.append(
             ComparedRate(
                 rate=words.rate(share(failures, tally.draws)),
                 interval=words.rate_range(float(limits.low), float(limits.high)) if tally.draws else "",
-                baseline=words.rate(share(base.towards(one.target), base.draws)),
+                baseline=words.rate(share(base.towards(hypothesis.target), base.draws)),
                 width=_width(share(failures, tally.draws), largest or 1.0),
                 confirmed=name in confirmed,
             )
         )
-    return ComparedRow(clean(one.label), target_of(one), says(one), tuple(entries))
+    return ComparedRow(clean(hypothesis.label), target_of(hypothesis), says(hypothesis), tuple(entries))
 
 
 def _width(rate: float, largest: float) -> str:

@@ -64,12 +64,14 @@ class Examples:
         only so many of each label, which discovery may have used up.
         """
         by_label = self._kept.get(key, {})
-        placed = [(label != target, placed) for label, several in by_label.items() for placed in several]
+        placed = [
+            (label != target, placed) for label, examples_of_label in by_label.items() for placed in examples_of_label
+        ]
         placed.sort(key=lambda entry: (entry[0], entry[1][:3]))
-        confirmed = [one for one in placed if one[1][-1].stage == CONFIRMATION]
-        others = [one for one in placed if one[1][-1].stage != CONFIRMATION]
-        only_there = others and (not confirmed or others[0][0] < confirmed[0][0])
-        return [example for _, (*_, example) in (others if only_there else confirmed)[:most]]
+        confirmed = [placed_example for placed_example in placed if placed_example[1][-1].stage == CONFIRMATION]
+        of_discovery = [placed_example for placed_example in placed if placed_example[1][-1].stage != CONFIRMATION]
+        only_there = of_discovery and (not confirmed or of_discovery[0][0] < confirmed[0][0])
+        return [example for _, (*_, example) in (of_discovery if only_there else confirmed)[:most]]
 
 
 def _keep(by_label: dict[str | None, list[_Placed]], targets: Collection[str], row: Mapping[str, Any]) -> None:
@@ -78,37 +80,37 @@ def _keep(by_label: dict[str | None, list[_Placed]], targets: Collection[str], r
             continue
         label = example_row["predicted"] or UNDECIDED
         key = hashlib.sha256(example_row["image"]).hexdigest()[:16]
-        several = by_label.setdefault(label if label in targets else _OTHERS, [])
+        examples_of_label = by_label.setdefault(label if label in targets else _OTHERS, [])
         file = example_row.get("key") or ""  # examples of older runs lack it
         example = Example(row["stage"], key, file, label, example_row["confidence"], example_row["image"])
-        several.append((row["stage"] != CONFIRMATION, row["first"], number, example))
-        several.sort(key=lambda placed: placed[:3])
-        del several[MOST_SHOWN:]
+        examples_of_label.append((row["stage"] != CONFIRMATION, row["first"], number, example))
+        examples_of_label.sort(key=lambda placed: placed[:3])
+        del examples_of_label[MOST_SHOWN:]
 
 
-def gallery(examples: list[Example], thumbnails: Mapping[str, str], about: tuple[str, str]) -> Gallery | None:
-    """`about`: what the classifier is called, and the label. None where there is nothing to show."""
-    name, label = about
+def gallery(examples: list[Example], thumbnails: Mapping[str, str], names: tuple[str, str]) -> Gallery | None:
+    """`names`: what the classifier is called, and the label. None where there is nothing to show."""
+    name, label = names
     if not examples:
         return None
     return Gallery(
         verdict="wrong",
         sign=WRONG,
         title=f"{words.plural(len(examples), 'failure')} of {examples[0].stage}",
-        pictures=tuple(_picture(each, thumbnails, name, label) for each in examples),
+        pictures=tuple(_picture(example, thumbnails, name, label) for example in examples),
     )
 
 
 def _picture(example: Example, thumbnails: Mapping[str, str], name: str, label: str) -> Picture:
     predicted = clean(example.predicted)
-    sure = "" if example.confidence is None else f"{example.confidence:.2f}"
+    probability_text = "" if example.confidence is None else f"{example.confidence:.2f}"
     return Picture(
         source=thumbnails.get(example.key, ""),
         key=clean(example.file),
         alt=f"{'Labelled' if example.file else 'Drawn as'} {words.article(label)}{label}; {name} says {predicted}"
-        f"{f' with probability {sure}' if sure else ''}.",
+        f"{f' with probability {probability_text}' if probability_text else ''}.",
         label=predicted,
-        probability=sure,
+        probability=probability_text,
         stands_for="",
         caption="",
     )
@@ -144,19 +146,19 @@ def panels(
     tallies: tuple[Tally, Tally], target: str | None, titles: tuple[str, str], galleries: Sequence[Gallery | None]
 ) -> tuple[Panel, ...]:
     """Returns the baseline's panel and the caption's."""
-    largest = max((count / each.failures for each in tallies for count in each.taken.values()), default=1.0)
+    largest = max((count / tally.failures for tally in tallies for count in tally.taken.values()), default=1.0)
     return tuple(
-        _panel(each, target, title, largest, gallery)
-        for each, title, gallery in zip(tallies, titles, galleries, strict=True)
+        _panel(tally, target, title, largest, gallery)
+        for tally, title, gallery in zip(tallies, titles, galleries, strict=True)
     )
 
 
 def _panel(tally: Tally, target: str | None, title: str, largest: float, gallery: Gallery | None) -> Panel:
     ranked = sorted(tally.taken.items(), key=lambda item: (-item[1], item[0]))
-    shown = ranked[:MOST_BARS]
-    if target is not None and target in tally.taken and target not in dict(shown):
-        shown = [*shown[:-1], (target, tally.taken[target])]
-    rest = sum(count for label, count in ranked if label not in dict(shown))
+    bars = ranked[:MOST_BARS]
+    if target is not None and target in tally.taken and target not in dict(bars):
+        bars = [*bars[:-1], (target, tally.taken[target])]
+    remaining = sum(count for label, count in ranked if label not in dict(bars))
     return Panel(
         title=title,
         line=f"{words.plural(tally.failures, 'failure')} in {words.plural(tally.draws, 'image')}: "
@@ -169,10 +171,10 @@ def _panel(tally: Tally, target: str | None, title: str, largest: float, gallery
                 words.percent(count / tally.failures),
                 label == target,
             )
-            for label, count in shown
+            for label, count in bars
         ),
-        more=f"{words.plural(len(ranked) - len(shown), 'more label')}, {words.plural(rest, 'failure')}"
-        if len(ranked) > len(shown)
+        more=f"{words.plural(len(ranked) - len(bars), 'more label')}, {words.plural(remaining, 'failure')}"
+        if len(ranked) > len(bars)
         else "",
         gallery=gallery,
     )

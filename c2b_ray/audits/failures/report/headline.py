@@ -57,18 +57,18 @@ def _title(names: Sequence[str]) -> str:
 
 
 def tally(hypotheses: Sequence[Hypothesis], findings: Sequence[Finding]) -> str:
-    of = Counter(one.verdict for one in hypotheses)
+    verdicts = Counter(hypothesis.verdict for hypothesis in hypotheses)
     return (
-        f"{words.plural(len(findings), 'finding')}, {words.count(of[NOT_SHOWN])} not shown, "
-        f"{words.count(of[UNDETERMINED])} undetermined"
+        f"{words.plural(len(findings), 'finding')}, {words.count(verdicts[NOT_SHOWN])} not shown, "
+        f"{words.count(verdicts[UNDETERMINED])} undetermined"
     )
 
 
 def _scale(facts: Facts) -> str:
-    captions = len({one.caption_id for one in facts.hypotheses})
-    labels = len({*facts.baselines, *(one.label for one in facts.hypotheses)})
+    captions = len({hypothesis.caption_id for hypothesis in facts.hypotheses})
+    labels = len({*facts.baselines, *(hypothesis.label for hypothesis in facts.hypotheses)})
     images = sum(effort.images for effort in facts.tallies.efforts.values())
-    confirmed = sum(one.verdict == FAILURE for one in facts.hypotheses)
+    confirmed = sum(hypothesis.verdict == FAILURE for hypothesis in facts.hypotheses)
     line = f"{words.plural(captions, 'caption')} of {words.plural(labels, 'label')}, {words.plural(images, 'image')}. "
     if confirmed:
         line += (
@@ -80,12 +80,13 @@ def _scale(facts: Facts) -> str:
 
 def stages(facts: Facts) -> str:
     tallies = facts.tallies
-    of = {stage: sum(e.images for (name, _), e in tallies.efforts.items() if name == stage) for stage in
+    images_of_stage = {stage: sum(e.images for (name, _), e in tallies.efforts.items() if name == stage) for stage in
           (DISCOVERY, CONFIRMATION)}  # fmt: skip
-    if not of[CONFIRMATION]:
+    if not images_of_stage[CONFIRMATION]:
         return "No image of confirmation was drawn, so nothing on this page is established."
     return facts.wording.stages.format(
-        discovery=words.plural(of[DISCOVERY], "image"), confirmation=words.count(of[CONFIRMATION])
+        discovery=words.plural(images_of_stage[DISCOVERY], "image"),
+        confirmation=words.count(images_of_stage[CONFIRMATION]),
     )
 
 
@@ -102,18 +103,19 @@ def order_line(findings: int, sentences: int, confidence: float) -> str:
     return line
 
 
-def rest_line(rest: Sequence[Hypothesis], ratio: str) -> str:
+def rest_line(undecided: Sequence[Hypothesis], ratio: str) -> str:
     """`ratio`: the smallest that was searched for, such as "twice"."""
-    of = Counter(one.verdict for one in rest)
+    verdicts = Counter(hypothesis.verdict for hypothesis in undecided)
     parts = []
-    if of[NOT_SHOWN]:
+    if verdicts[NOT_SHOWN]:
         parts.append(
-            f"{words.plural(of[NOT_SHOWN], 'hypothesis was', 'hypotheses were')} given up, because the images drawn "
-            f"speak against a rate of {ratio} the baseline’s"
+            f"{words.plural(verdicts[NOT_SHOWN], 'hypothesis was', 'hypotheses were')} given up, because the images "
+            f"drawn speak against a rate of {ratio} the baseline’s"
         )
-    if of[UNDETERMINED]:
+    if verdicts[UNDETERMINED]:
         parts.append(
-            f"{words.plural(of[UNDETERMINED], 'hypothesis was', 'hypotheses were')} still open when the budget ended"
+            f"{words.plural(verdicts[UNDETERMINED], 'hypothesis was', 'hypotheses were')} still open when the budget "
+            "ended"
         )
     line = "; ".join(parts)
     return f"{line[:1].upper()}{line[1:]}." if line else "Every hypothesis was confirmed."

@@ -43,17 +43,17 @@ def labels(facts: Facts) -> Labels:
     """Returns a row per label and classifier, the label that fails most often first; images of all generators
     together."""
     captions: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for one in facts.hypotheses:
-        captions[one.label, one.classifier].add(one.caption_id)
-    findings = Counter((each.lead.label, each.lead.classifier) for each in facts.findings)
+    for hypothesis in facts.hypotheses:
+        captions[hypothesis.label, hypothesis.classifier].add(hypothesis.caption_id)
+    findings = Counter((finding.lead.label, finding.lead.classifier) for finding in facts.findings)
     pairs = [(label, classifier) for label in facts.baselines for classifier in facts.names]
     rows = [_row(*pair, facts, (len(captions[pair]), findings[pair])) for pair in pairs]
     rows.sort(key=lambda pair: (pair[0], pair[1].label, pair[1].classifier))
     return Labels(tuple(row for _, row in rows[:MOST_ROWS]), max(len(rows) - MOST_ROWS, 0))
 
 
-def _row(label: str, classifier: str, facts: Facts, of: tuple[int, int]) -> tuple[float, LabelRow]:
-    """Returns the row with its sort key. `of`: the numbers of captions tried, and of findings."""
+def _row(label: str, classifier: str, facts: Facts, tried_and_found: tuple[int, int]) -> tuple[float, LabelRow]:
+    """Returns the row with its sort key. `tried_and_found`: the numbers of captions tried, and of findings."""
     stage, counts = at_baseline(facts, label, classifier)
     rate = facts.rate(counts.failures, counts.draws)
     row = LabelRow(
@@ -64,8 +64,8 @@ def _row(label: str, classifier: str, facts: Facts, of: tuple[int, int]) -> tupl
         draws=words.count(counts.draws),
         stage=stage,
         taken_for=_taken(counts),
-        captions=words.count(of[0]),
-        findings=words.count(of[1]),
+        captions=words.count(tried_and_found[0]),
+        findings=words.count(tried_and_found[1]),
     )
     return -float(rate.value) if counts.draws else 1.0, row
 
@@ -81,12 +81,12 @@ def at_baseline(facts: Facts, label: str, classifier: str) -> tuple[str, Tally]:
 
 
 def _sum_tallies(tallies: Sequence[Tally]) -> Tally:
-    whole = Tally()
+    total = Tally()
     for tally in tallies:
-        whole.draws += tally.draws
-        whole.failures += tally.failures
-        whole.taken.update(tally.taken)
-    return whole
+        total.draws += tally.draws
+        total.failures += tally.failures
+        total.taken.update(tally.taken)
+    return total
 
 
 def _taken(tally: Tally) -> str:

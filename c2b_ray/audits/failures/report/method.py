@@ -39,15 +39,15 @@ def method(manifest: Mapping[str, Any]) -> Method:
 def rule_line(config: FailuresConfig) -> str:
     """Returns a sentence that tells when an answer is a failure."""
     least, most = config.confidence, config.true_below
-    sure = f" and has a probability of at least {words.decimal(least)}" if least else ""
-    unsure = f", and the true label one of at most {words.decimal(most)}" if most and most < 1 else ""
-    return f"An answer is a failure when {RULES[config.rule]}{sure}{unsure} (rule: {config.rule})."
+    condition = f" and has a probability of at least {words.decimal(least)}" if least else ""
+    true_label_condition = f", and the true label one of at most {words.decimal(most)}" if most and most < 1 else ""
+    return f"An answer is a failure when {RULES[config.rule]}{condition}{true_label_condition} (rule: {config.rule})."
 
 
 def _settings(manifest: Mapping[str, Any]) -> Iterator[Row]:
     config = mapping(manifest.get("config"))
     budget = mapping(config.get("budget"))
-    named = {
+    settings = {
         "Rule": config.get("rule"),
         "Independent samples": mapping(mapping(config.get("images")).get("labelled")).get("cluster"),
         "Hierarchy": config.get("hierarchy"),
@@ -57,7 +57,7 @@ def _settings(manifest: Mapping[str, Any]) -> Iterator[Row]:
         "Seed": config.get("seed"),
         "Run": manifest.get("run_id"),
     }
-    for name, value in named.items():
+    for name, value in settings.items():
         if isinstance(value, bool | int | float):
             yield name, words.decimal(value) if isinstance(value, float) else words.count(value)
         elif value is not None:
@@ -71,17 +71,17 @@ def _settings(manifest: Mapping[str, Any]) -> Iterator[Row]:
 def reach_sentence(least_rates: Sequence[Mapping[str, Any]]) -> str:
     """Returns one sentence from rows with `share` and `rate`; empty where there is none, or where one is not a
     number."""
-    rows = [(one.get("share"), one.get("rate")) for one in least_rates]
-    known = [(share, rate) for share, rate in rows if isinstance(share, float) and share > 0]
-    reached = [(share, rate) for share, rate in known if isinstance(rate, float)]
+    rows = [(row.get("share"), row.get("rate")) for row in least_rates]
+    numeric = [(share, rate) for share, rate in rows if isinstance(share, float) and share > 0]
+    reached = [(share, rate) for share, rate in numeric if isinstance(rate, float)]
     if not reached:
-        return "this budget is not likely to find any failure: give it more draws" if known else ""
-    (first, least), *others = reached
-    more = "".join(f"; {words.rate(rate)} where 1 in {round(1 / share)} does" for share, rate in others)
+        return "this budget is not likely to find any failure: give it more draws" if numeric else ""
+    (first, least), *further = reached
+    further_text = "".join(f"; {words.rate(rate)} where 1 in {round(1 / share)} does" for share, rate in further)
     return (
         f"with this budget a failure is found 4 times in 5, at best, if it happens on at least {words.rate(least)} of "
-        f"the images that show what it needs, where 1 in {round(1 / first)} images of the label shows that{more}. "
-        "Rarer failures want draws in proportion"
+        f"the images that show what it needs, where 1 in {round(1 / first)} images of the label shows "
+        f"that{further_text}. Rarer failures want draws in proportion"
     )
 
 
@@ -89,11 +89,13 @@ def ratio_sentence(ratio: float, draws: int | None) -> str:
     """Returns a sentence about the smallest ratio of rates that is searched for. `draws`: those that are expected to
     confirm a caption of this ratio where the bare prompt fails at `COMMON_RATE`; None for labelled images."""
     baseline = "the label’s other images" if draws is None else "the bare prompt"
-    said = f"captions that fail at least {multiple(ratio)} as often as {baseline} are searched for, and others given up"
+    sentence = (
+        f"captions that fail at least {multiple(ratio)} as often as {baseline} are searched for, and others given up"
+    )
     if draws is None:
-        return said
+        return sentence
     return (
-        f"{said}; where the bare prompt fails on 1 in {round(1 / COMMON_RATE)} images, it takes on average at most "
+        f"{sentence}; where the bare prompt fails on 1 in {round(1 / COMMON_RATE)} images, it takes on average at most "
         f"about {words.count(int(float(f'{draws:.1e}')))} images to confirm one that fails exactly {multiple(ratio)} "
         "as often"
     )
@@ -106,8 +108,8 @@ def search_line(search: Mapping[str, Any]) -> str:
         return ""
     sizes = ("value", "pair of values", "set of three values")
     plurals = ("values", "pairs of values", "sets of three values")
-    known = zip(tried, sizes, plurals, strict=False)
-    sets = words.listed([words.plural(int(number), one, several) for number, one, several in known])
+    sets_by_size = zip(tried, sizes, plurals, strict=False)
+    sets = words.listed([words.plural(int(number), singular, plural) for number, singular, plural in sets_by_size])
     tested = words.plural(int(search.get("tested", 0)), "hypothesis was", "hypotheses were")
     line = (
         f"Causes of up to {search.get('most_columns')} values were searched for in the table’s "
@@ -115,8 +117,10 @@ def search_line(search: Mapping[str, Any]) -> str:
         f"classifier, label and wrong answer; {tested} tested. Causes of more values, and those that no column says, "
         "were not tried"
     )
-    if left := int(search.get("not_extended", 0)):
-        line += f", nor was a third value added to {words.plural(left, 'pair')}, those that go with failures least"
+    if not_extended := int(search.get("not_extended", 0)):
+        line += (
+            f", nor was a third value added to {words.plural(not_extended, 'pair')}, those that go with failures least"
+        )
     return f"{line}."
 
 
@@ -134,7 +138,7 @@ class ReachRow:
 def reach_columns(search: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns what the least rates of `reach_rows` are about: the share of images, and the probability."""
     rows, powers = _reach_labels(search), search.get("powers") or []
-    shares = [one["share"] for one in rows[0]["least"]] if rows else []
+    shares = [entry["share"] for entry in rows[0]["least"]] if rows else []
     return tuple(f"1 in {round(1 / share)} shows it, {words.percent(power)}" for share in shares for power in powers)
 
 
@@ -142,7 +146,7 @@ def reach_rows(search: Mapping[str, Any], names: Mapping[str, str]) -> tuple[Rea
     """Returns, of each label and classifier, the least failure rate of a cause that the run would have found. `names`:
     what the page calls classifiers."""
     return tuple(
-        _reach_row(row, names, [_least(rate, row["usual"]) for one in row["least"] for rate in one["rates"]])
+        _reach_row(row, names, [_least(rate, row["usual"]) for entry in row["least"] for rate in entry["rates"]])
         for row in _reach_labels(search)
     )
 
@@ -153,18 +157,20 @@ def reach_summary(search: Mapping[str, Any]) -> str:
     if not rows:
         return ""
     first = [row["least"][0]["rates"][0] for row in rows]
-    order = sorted(range(len(rows)), key=lambda at: float("inf") if first[at] is None else first[at])
+    order = sorted(range(len(rows)), key=lambda i: float("inf") if first[i] is None else first[i])
     row = rows[order[len(order) // 2]]
-    of = "" if len(rows) == 1 else f" (the median of {words.count(len(rows))} labels and classifiers: {row['label']})"
-    if all(one["rates"][0] is None for one in row["least"]):
-        return f"With this many images no cause would have been found 4 times in 5, at any rate{of}."
+    scope = (
+        "" if len(rows) == 1 else f" (the median of {words.count(len(rows))} labels and classifiers: {row['label']})"
+    )
+    if all(entry["rates"][0] is None for entry in row["least"]):
+        return f"With this many images no cause would have been found 4 times in 5, at any rate{scope}."
     parts = [
-        f"{_least(one['rates'][0], row['usual'])} where 1 in {round(1 / one['share'])} images shows it"
-        for one in row["least"]
+        f"{_least(entry['rates'][0], row['usual'])} where 1 in {round(1 / entry['share'])} images shows it"
+        for entry in row["least"]
     ]
     return (
         f"A cause would have been found 4 times in 5, at best, if it fails at least at: {'; '.join(parts)}; otherwise "
-        f"the label fails at {words.rate(row['usual'])}{of}. The report has every label."
+        f"the label fails at {words.rate(row['usual'])}{scope}. The report has every label."
     )
 
 
@@ -176,11 +182,11 @@ def caption_line(search: Mapping[str, Any]) -> str:
     of_label = {row["label"]: row for row in rows}.values()  # all classifiers answer for the same captions
     proposed, screened = (sum(sum(row[name]) for row in of_label) for name in ("proposed", "screened"))
     sizes = ("one sentence", "two", "three or more")
-    by_size = [sum(row["screened"][at] for row in of_label) for at in range(len(sizes))]
-    shown = words.listed([f"{words.count(n)} of {size}" for n, size in zip(by_size, sizes, strict=True)])
+    by_size = [sum(row["screened"][i] for row in of_label) for i in range(len(sizes))]
+    sizes_drawn = words.listed([f"{words.count(n)} of {size}" for n, size in zip(by_size, sizes, strict=True)])
     line = (
         f"{words.plural(proposed, 'caption was', 'captions were')} proposed, {words.count(screened)} of them drawn "
-        f"({shown}), and {words.plural(int(search.get('tested', 0)), 'hypothesis', 'hypotheses')} tested. "
+        f"({sizes_drawn}), and {words.plural(int(search.get('tested', 0)), 'hypothesis', 'hypotheses')} tested. "
     )
     pairs, missed = (sum(row[name] for row in rows) for name in ("pairs", "pairs_not_tried"))
     if pairs:
@@ -199,8 +205,8 @@ def caption_summary(search: Mapping[str, Any]) -> str:
         return ""
     rows = sorted(rows, key=lambda row: float("inf") if row["least"] is None else row["least"] / row["usual"])
     row = rows[len(rows) // 2]
-    of = "" if len(rows) == 1 else f", the median of {words.count(len(rows))} labels and classifiers"
-    where = f"where the label fails at {words.rate(row['usual'])} ({row['label']}{of}). The report has every label."
+    scope = "" if len(rows) == 1 else f", the median of {words.count(len(rows))} labels and classifiers"
+    where = f"where the label fails at {words.rate(row['usual'])} ({row['label']}{scope}). The report has every label."
     if row["least"] is None:
         return f"With this many draws no caption would have been found 4 times in 5, at any rate, {where}"
     return (
@@ -219,13 +225,13 @@ def caption_columns(search: Mapping[str, Any]) -> tuple[str, ...]:
 def caption_rows(search: Mapping[str, Any], names: Mapping[str, str]) -> tuple[ReachRow, ...]:
     """Returns, of each label and classifier, what was tried, and the least failure rate of a caption that the run would
     have found if it had drawn it."""
-    tried = ("proposed", "screened", "tested")
+    stages = ("proposed", "screened", "tested")
     return tuple(
         _reach_row(
             row,
             names,
             [
-                *(words.count(sum(row[name])) for name in tried),
+                *(words.count(sum(row[name])) for name in stages),
                 f"{words.count(row['pairs_not_tried'])} of {words.count(row['pairs'])}",
                 _least(row["least"], row["usual"]),
             ],
@@ -324,18 +330,18 @@ def spending(tallies: Tallies, manifest: Mapping[str, Any]) -> Spending:
 def _reach(estimate: Mapping[str, Any]) -> str:
     """Returns the likely findings of the budget; empty where the run has no estimate."""
     least_rates = estimate.get("least_rates")
-    rows = [mapping(one) for one in least_rates] if isinstance(least_rates, list) else []
+    rows = [mapping(entry) for entry in least_rates] if isinstance(least_rates, list) else []
     ratio, draws = estimate.get("smallest_ratio"), estimate.get("draws_of_ratio")
     of_ratio = ratio_sentence(ratio, draws if isinstance(draws, int) else None) if isinstance(ratio, float) else ""
-    said = filter(None, [reach_sentence(rows), of_ratio])
-    return " ".join(f"{one[0].upper()}{one[1:]}." for one in said)
+    sentences_found = filter(None, [reach_sentence(rows), of_ratio])
+    return " ".join(f"{sentence[0].upper()}{sentence[1:]}." for sentence in sentences_found)
 
 
 def _dropped(counts: Mapping[str, Any]) -> str:
     """Lists the captioner's sentences that could not be used in captions; empty where all could. Repeated sentences are
     not counted as lost."""
-    known = {why: counts.get(reason) for reason, why in _DROPPED.items()}
-    parts = [f"{words.count(number)} {why}" for why, number in known.items() if isinstance(number, int)]
+    dropped = {why: counts.get(reason) for reason, why in _DROPPED.items()}
+    parts = [f"{words.count(number)} {why}" for why, number in dropped.items() if isinstance(number, int)]
     if not parts:
         return ""
     return (
@@ -363,27 +369,27 @@ def _line(images: int, manifest: Mapping[str, Any]) -> str:
     if draws := _limits(estimate.get("draws")):
         parts.append(_between([words.count(int(draws[0])), words.plural(int(draws[1]), "image")]))
     if seconds := _limits(estimate.get("seconds")):
-        parts.append(f"{_between([words.duration(one) for one in seconds])} of one process")
+        parts.append(f"{_between([words.duration(limit) for limit in seconds])} of one process")
     return f"{line}; before the run {words.listed(parts)} were expected." if parts else f"{line}."
 
 
 def _copies(manifest: Mapping[str, Any]) -> str:
     """Says how many images are the same picture as others, as it is or saved again."""
-    known = {name: manifest.get(name) for name in ("copies", "other_copies")}
-    copies, others = (number if isinstance(number, int) else 0 for number in known.values())
-    said = f" {words.plural(copies, 'copy', 'copies')} of others count for nothing." if copies else ""
+    copy_counts = {name: manifest.get(name) for name in ("copies", "other_copies")}
+    copies, others = (number if isinstance(number, int) else 0 for number in copy_counts.values())
+    sentence = f" {words.plural(copies, 'copy', 'copies')} of others count for nothing." if copies else ""
     if others:
-        said += (
+        sentence += (
             f" {words.plural(others, 'copy', 'copies')} of others, with other values or another label, count once on "
             "each side of a comparison."
         )
-    return said
+    return sentence
 
 
 def _limits(value: Any) -> list[float]:
     """Returns a lower and an upper limit, where the manifest has both."""
-    is_pair = isinstance(value, list) and len(value) == 2 and all(isinstance(one, int | float) for one in value)
-    return [float(one) for one in value] if is_pair else []
+    is_pair = isinstance(value, list) and len(value) == 2 and all(isinstance(limit, int | float) for limit in value)
+    return [float(limit) for limit in value] if is_pair else []
 
 
 def _between(limits: Sequence[str]) -> str:

@@ -103,10 +103,12 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
         statement(finding, facts.names[finding.lead.classifier], link, facts.wording)
         for finding, link in zip(facts.findings, _links(len(facts.findings)), strict=True)
     ]
-    shown = merge_statements(facts.findings, sentences)
-    of_findings = (one for finding in facts.findings for one in finding.confirmed)
-    confirmed = list(dict.fromkeys([*of_findings, *(one for one in facts.hypotheses if one.confirmed)]))
-    rest = undecided_first(facts.hypotheses)
+    statements = merge_statements(facts.findings, sentences)
+    of_findings = (hypothesis for finding in facts.findings for hypothesis in finding.confirmed)
+    confirmed = list(
+        dict.fromkeys([*of_findings, *(hypothesis for hypothesis in facts.hypotheses if hypothesis.confirmed)])
+    )
+    undecided = undecided_first(facts.hypotheses)
     search = mapping(facts.manifest.get("search"))
     captions_tried = mapping(facts.manifest.get("caption_search"))
     reach = reach_rows(search, facts.names) or caption_rows(captions_tried, facts.names)
@@ -122,20 +124,20 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
         alpha=words.decimal(round(1 - facts.confidence, 10)),
         ratio=ratio_of(facts.config),
         rule=rule_line(facts.config),
-        answers=answers(shown, detailed, headline.absent(facts)),
-        findings=tuple(shown[:MOST_SENTENCES]),
-        findings_line=headline.order_line(len(facts.findings), len(shown), facts.confidence),
-        findings_more=max(len(shown) - MOST_SENTENCES, 0),
-        captions=tuple(caption_row(one, facts) for one in confirmed[:MOST_ROWS]),
+        answers=answers(statements, detailed, headline.absent(facts)),
+        findings=tuple(statements[:MOST_SENTENCES]),
+        findings_line=headline.order_line(len(facts.findings), len(statements), facts.confidence),
+        findings_more=max(len(statements) - MOST_SENTENCES, 0),
+        captions=tuple(caption_row(hypothesis, facts) for hypothesis in confirmed[:MOST_ROWS]),
         captions_more=max(len(confirmed) - MOST_ROWS, 0),
         details=detailed,
         compared=compared(facts),
         labels=labels(facts),
         reliability=reliability(facts.tables.reliability, facts.generators),
         transfers=transfers(facts.tables.transfers, _says(facts), facts.names, 1 - facts.confidence, facts.primary),
-        rest=tuple(caption_row(one, facts) for one in rest[:MOST_ROWS]),
-        rest_line=headline.rest_line(rest, ratio_of(facts.config)),
-        rest_more=max(len(rest) - MOST_ROWS, 0),
+        rest=tuple(caption_row(hypothesis, facts) for hypothesis in undecided[:MOST_ROWS]),
+        rest_line=headline.rest_line(undecided, ratio_of(facts.config)),
+        rest_more=max(len(undecided) - MOST_ROWS, 0),
         absent=headline.absent(facts),
         search_line=search_line(search) or caption_line(captions_tried),
         reach_columns=reach_columns(search) or caption_columns(captions_tried),
@@ -154,21 +156,30 @@ def answers(shown: Sequence[Statement], detailed: Sequence[Detail], absent: str)
         for panel in detail.panels
         if (gallery := panel.gallery) is not None  # the last panel is of the caption, the first of its baseline
     }
-    told = []
-    for one in shown[:MOST]:
-        gallery = pictures.get(one.link)
-        few = () if gallery is None else (replace(gallery, pictures=gallery.pictures[:PICTURES]),)
-        told.append(Answer("against", "▼", one.sentence, (*one.beneath, *one.doubts), one.link, few))
-    return tuple(told) or (Answer("undetermined", "◇", (Span(absent),), (), "open"),)
+    result = []
+    for shown_statement in shown[:MOST]:
+        gallery = pictures.get(shown_statement.link)
+        galleries = () if gallery is None else (replace(gallery, pictures=gallery.pictures[:PICTURES]),)
+        result.append(
+            Answer(
+                "against",
+                "▼",
+                shown_statement.sentence,
+                (*shown_statement.beneath, *shown_statement.doubts),
+                shown_statement.link,
+                galleries,
+            )
+        )
+    return tuple(result) or (Answer("undetermined", "◇", (Span(absent),), (), "open"),)
 
 
 def _links(findings: int) -> list[str]:
     """Returns the anchor of each finding that is shown in detail."""
-    return [f"finding-{at + 1}" if at < MOST_DETAILED else "" for at in range(findings)]
+    return [f"finding-{i + 1}" if i < MOST_DETAILED else "" for i in range(findings)]
 
 
 def _says(facts: Facts) -> dict[str, str]:
-    return {one.caption_id: says(one) for one in facts.hypotheses}
+    return {hypothesis.caption_id: says(hypothesis) for hypothesis in facts.hypotheses}
 
 
 def write_report(run: FailuresRun) -> str:
@@ -177,12 +188,12 @@ def write_report(run: FailuresRun) -> str:
     Of the rounds no picture is read but those of captions that are shown. StorageError where the file system refuses.
     """
     facts = read_facts(run)
-    shown = facts.shown()
-    captions = list(dict.fromkeys(caption_id for caption_id, _, _ in shown))
-    examples = Examples(chosen_rows(run, "rounds", "caption_id", captions, COLUMNS), shown)
+    captions_shown = facts.shown()
+    captions = list(dict.fromkeys(caption_id for caption_id, _, _ in captions_shown))
+    examples = Examples(chosen_rows(run, "rounds", "caption_id", captions, COLUMNS), captions_shown)
     pictures = {
         example.key: example.image
-        for key, targets in shown.items()
+        for key, targets in captions_shown.items()
         for target in (*targets, None)
         for example in examples.of(key, target, MOST_SHOWN)
     }

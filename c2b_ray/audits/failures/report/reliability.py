@@ -80,14 +80,19 @@ def _rate(row: Mapping[str, Any]) -> float:
 
 def _line(rows: Sequence[Mapping[str, Any]]) -> str:
     images, shown = sum(row["images"] for row in rows), sum(row["shown"] for row in rows)
-    known = [row for row in rows if row["parent_shown"] is not None]
+    with_parent = [row for row in rows if row["parent_shown"] is not None]
     line = (
         f"Of {words.plural(images, 'image')} drawn for {words.plural(len(rows), 'label')}, "
         f"{words.rate(share(images - shown, images))} do not show their label"
     )
-    if known:
-        seen, drawn = sum(row["parent_shown"] for row in known), sum(row["images"] for row in known)
-        line += f", and {words.rate(share(drawn - seen, drawn))} show nothing of the label’s parent"
+    if with_parent:
+        parents_shown, images_drawn = (
+            sum(row["parent_shown"] for row in with_parent),
+            sum(row["images"] for row in with_parent),
+        )
+        line += (
+            f", and {words.rate(share(images_drawn - parents_shown, images_drawn))} show nothing of the label’s parent"
+        )
     return f"{line}, by the verifier’s word."
 
 
@@ -111,6 +116,8 @@ def _drawn(
 
 def _attribute(name: str, values: Sequence[Mapping[str, Any]]) -> str:
     ranked = sorted(values, key=lambda row: (-_rate(row), row["value"] or ""))
-    shown = [f"{clean(row['value'] or words.UNKNOWN)} {words.percent(_rate(row))}" for row in ranked[:MOST_VALUES]]
-    more = f" and {words.count(len(ranked) - MOST_VALUES)} more" if len(ranked) > MOST_VALUES else ""
-    return f"{clean(name)}: {', '.join(shown)}{more}"
+    value_texts = [
+        f"{clean(row['value'] or words.UNKNOWN)} {words.percent(_rate(row))}" for row in ranked[:MOST_VALUES]
+    ]
+    remainder = f" and {words.count(len(ranked) - MOST_VALUES)} more" if len(ranked) > MOST_VALUES else ""
+    return f"{clean(name)}: {', '.join(value_texts)}{remainder}"

@@ -135,12 +135,12 @@ class Tally:
         return self.failures if target is None else self.taken[target]
 
     def add(self, row: Mapping[str, Any]) -> None:
-        counted = dict(zip(row["predicted"], row["counts"], strict=True))
+        by_label = dict(zip(row["predicted"], row["counts"], strict=True))
         self.draws += row["draws"]
         self.failures += row["failures"]
-        self.taken.update(counted)
-        if rest := row["failures"] - sum(counted.values()):
-            self.taken[UNDECIDED] += rest
+        self.taken.update(by_label)
+        if undecided := row["failures"] - sum(by_label.values()):
+            self.taken[UNDECIDED] += undecided
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def tallies_of(rounds: pa.Table, counted: Collection[str] | None = None) -> Tall
     measured: dict[TallyKey, Tally] = {}
     confirmed: dict[TallyKey, Tally] = {}
     discovered: dict[TallyKey, Tally] = {}
-    drawn: dict[tuple[str, str, str, str, int], DrawnImages] = {}
+    effort_of_images: dict[tuple[str, str, str, str, int], DrawnImages] = {}
     for row in _rows(rounds):
         key = row["caption_id"], row["classifier"], row["generator"]
         (confirmed if row["stage"] == CONFIRMATION else discovered).setdefault(key, Tally()).add(row)
@@ -184,8 +184,8 @@ def tallies_of(rounds: pa.Table, counted: Collection[str] | None = None) -> Tall
             measured.setdefault(key, Tally()).add(row)
         if counted is None or row["caption_id"] in counted:
             images = row["stage"], row["part"], row["caption_id"], row["generator"], row["first"]
-            drawn[images] = _larger(drawn.get(images, NOTHING), _effort(row))
-    return Tallies({**confirmed, **measured}, discovered, _efforts(drawn))
+            effort_of_images[images] = _larger(effort_of_images.get(images, NOTHING), _effort(row))
+    return Tallies({**confirmed, **measured}, discovered, _efforts(effort_of_images))
 
 
 def _rows(rounds: pa.Table) -> Iterable[Mapping[str, Any]]:
@@ -203,15 +203,17 @@ def _larger(a: DrawnImages, b: DrawnImages) -> DrawnImages:
     return DrawnImages(max(a.images, b.images), max(a.unusable, b.unusable), max(a.seconds, b.seconds), reasons)
 
 
-def _efforts(drawn: Mapping[tuple[str, str, str, str, int], DrawnImages]) -> dict[tuple[str, str], DrawnImages]:
+def _efforts(
+    effort_of_images: Mapping[tuple[str, str, str, str, int], DrawnImages],
+) -> dict[tuple[str, str], DrawnImages]:
     efforts: dict[tuple[str, str], DrawnImages] = {}
-    for (stage, part, *_), one in drawn.items():
+    for (stage, part, *_), effort in effort_of_images.items():
         so_far = efforts.get((stage, part), NOTHING)
         efforts[stage, part] = DrawnImages(
-            so_far.images + one.images,
-            so_far.unusable + one.unusable,
-            so_far.seconds + one.seconds,
-            tuple(dict.fromkeys((*so_far.reasons, *one.reasons))),
+            so_far.images + effort.images,
+            so_far.unusable + effort.unusable,
+            so_far.seconds + effort.seconds,
+            tuple(dict.fromkeys((*so_far.reasons, *effort.reasons))),
         )
     return efforts
 
@@ -247,53 +249,70 @@ class Finding:
 
 def findings_of(hypotheses: Sequence[Hypothesis]) -> list[Finding]:
     """Returns the confirmed failures as findings, those with the largest excess over the baseline first."""
-    confirmed = [one for one in hypotheses if one.confirmed]
-    towards = {_where(one): one for one in confirmed if one.target is not None}
+    confirmed = [hypothesis for hypothesis in hypotheses if hypothesis.confirmed]
+    towards = {_where(hypothesis): hypothesis for hypothesis in confirmed if hypothesis.target is not None}
     groups: dict[Key, list[Hypothesis]] = {}
-    for one in confirmed:
-        if one.target is not None or _where(one) not in towards:
-            groups.setdefault((one.classifier, one.generator, one.label, one.target), []).append(one)
-    anyhow = {_where(one): one for one in confirmed if one.target is None}
+    for hypothesis in confirmed:
+        if hypothesis.target is not None or _where(hypothesis) not in towards:
+            groups.setdefault(
+                (hypothesis.classifier, hypothesis.generator, hypothesis.label, hypothesis.target), []
+            ).append(hypothesis)
+    any_failure_of = {_where(hypothesis): hypothesis for hypothesis in confirmed if hypothesis.target is None}
     findings = [finding for group in groups.values() for finding in _folded(group)]
     findings = [
-        Finding(each.lead, each.alike, anyhow.get(_where(each.lead)) if each.lead.target is not None else None)
-        for each in findings
+        Finding(
+            folded_finding.lead,
+            folded_finding.alike,
+            any_failure_of.get(_where(folded_finding.lead)) if folded_finding.lead.target is not None else None,
+        )
+        for folded_finding in findings
     ]
     findings = _without_repeats(findings)
-    return sorted(findings, key=lambda each: (-each.lead.excess, each.lead.caption, each.lead.classifier))
+    return sorted(
+        findings,
+        key=lambda folded_finding: (
+            -folded_finding.lead.excess,
+            folded_finding.lead.caption,
+            folded_finding.lead.classifier,
+        ),
+    )
 
 
 def _without_repeats(findings: Sequence[Finding]) -> list[Finding]:
-    """A caption where any failure counts is shown with one towards a label that says the same, and fails as often."""
-    kept = [finding for finding in findings if finding.lead.target is not None]
-    for finding in (each for each in findings if each.lead.target is None):
-        at = next((at for at, each in enumerate(kept) if _repeats(each.lead, finding.lead)), None)
-        if at is None:
-            kept.append(finding)
+    """A finding of any failure joins one towards a label that says the same and fails as often."""
+    result = [finding for finding in findings if finding.lead.target is not None]
+    for finding in (candidate for candidate in findings if candidate.lead.target is None):
+        i = next((i for i, candidate in enumerate(result) if _repeats(candidate.lead, finding.lead)), None)
+        if i is None:
+            result.append(finding)
         else:
-            kept[at] = replace(kept[at], alike=(*kept[at].alike, *finding.captions))
-    return kept
+            result[i] = replace(result[i], alike=(*result[i].alike, *finding.captions))
+    return result
 
 
-def _repeats(towards: Hypothesis, anyhow: Hypothesis) -> bool:
-    same = (towards.classifier, towards.generator, towards.label) == (anyhow.classifier, anyhow.generator, anyhow.label)
+def _repeats(towards: Hypothesis, any_failure: Hypothesis) -> bool:
+    is_same_place = (towards.classifier, towards.generator, towards.label) == (
+        any_failure.classifier,
+        any_failure.generator,
+        any_failure.label,
+    )
     rate = towards.any_failures / towards.draws if towards.draws else 0.0
-    return same and towards.target is not None and says_the_same(replace(towards, rate=rate), anyhow)
+    return is_same_place and towards.target is not None and says_the_same(replace(towards, rate=rate), any_failure)
 
 
-def _where(one: Hypothesis) -> tuple[str, str, str]:
-    return one.classifier, one.generator, one.caption_id
+def _where(hypothesis: Hypothesis) -> tuple[str, str, str]:
+    return hypothesis.classifier, hypothesis.generator, hypothesis.caption_id
 
 
 def _folded(group: Sequence[Hypothesis]) -> list[Finding]:
     leads: list[tuple[Hypothesis, list[Hypothesis]]] = []
-    for one in sorted(group, key=lambda each: (each.length, -each.excess, each.caption)):
-        same = next((alike for lead, alike in leads if says_the_same(lead, one)), None)
+    for hypothesis in sorted(group, key=lambda candidate: (candidate.length, -candidate.excess, candidate.caption)):
+        same = next((similar for lead, similar in leads if says_the_same(lead, hypothesis)), None)
         if same is None:
-            leads.append((one, []))
+            leads.append((hypothesis, []))
         else:
-            same.append(one)
-    return [Finding(lead, tuple(sorted(alike, key=lambda each: -each.excess))) for lead, alike in leads]
+            same.append(hypothesis)
+    return [Finding(lead, tuple(sorted(similar, key=lambda candidate: -candidate.excess))) for lead, similar in leads]
 
 
 def says_the_same(shorter: Hypothesis, longer: Hypothesis) -> bool:
@@ -305,14 +324,14 @@ def says_the_same(shorter: Hypothesis, longer: Hypothesis) -> bool:
     ):
         return True
     return bool(shorter.sentences) and all(
-        any(_contains(whole, part) for whole in longer.sentences) for part in shorter.sentences
+        any(_contains(sentence, part) for sentence in longer.sentences) for part in shorter.sentences
     )
 
 
 def _contains(whole: str, part: str) -> bool:
     """Tells whether `part` results from dropping inner words of `whole`, keeping its first and last word."""
-    words, kept = (text.lower().rstrip(". ").split() for text in (whole, part))
-    if not kept or not words or words[0] != kept[0] or words[-1] != kept[-1]:
+    words, part_words = (text.lower().rstrip(". ").split() for text in (whole, part))
+    if not part_words or not words or words[0] != part_words[0] or words[-1] != part_words[-1]:
         return False
-    rest = iter(words)
-    return all(word in rest for word in kept)
+    remaining = iter(words)
+    return all(word in remaining for word in part_words)

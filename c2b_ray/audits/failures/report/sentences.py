@@ -62,7 +62,7 @@ class Statement:
 
     @property
     def classifiers(self) -> str:
-        return "\n".join([self.classifier, *(each.classifier for each in self.also)])
+        return "\n".join([self.classifier, *(merged.classifier for merged in self.also)])
 
 
 @dataclass(frozen=True)
@@ -111,30 +111,30 @@ def merge_statements(findings: Sequence[Finding], sentences: Sequence[Statement]
     """Returns the statements, merged over classifiers that share a caption: the first has the others beneath it."""
     first: dict[tuple[str, str | None, str], Statement] = {}
     for finding, sentence in zip(findings, sentences, strict=True):
-        one = finding.lead
-        key = one.caption_id, one.target, one.generator
-        rates = f"{words.rate(one.rate)} against {words.rate(one.baseline_rate)}"
+        lead = finding.lead
+        key = lead.caption_id, lead.target, lead.generator
+        rates = f"{words.rate(lead.rate)} against {words.rate(lead.baseline_rate)}"
         also = Also(sentence.classifier, rates, sentence.link)
         first[key] = replace(first[key], also=(*first[key].also, also)) if key in first else sentence
     return list(first.values())
 
 
-def target_of(one: Hypothesis) -> str:
-    return ANY if one.target is None else clean(one.target)
+def target_of(hypothesis: Hypothesis) -> str:
+    return ANY if hypothesis.target is None else clean(hypothesis.target)
 
 
-def says(one: Hypothesis, most: int = LONGEST_SAYING) -> str:
+def says(hypothesis: Hypothesis, most: int = LONGEST_SAYING) -> str:
     """Returns the caption's addition to the baseline; the whole caption where it is an independent text."""
-    text = ". ".join(sentence.strip().rstrip(".") for sentence in one.sentences) or one.caption
+    text = ". ".join(sentence.strip().rstrip(".") for sentence in hypothesis.sentences) or hypothesis.caption
     return words.shortened(clean(text), most)
 
 
 def sentence(lead: Hypothesis, name: str, wording: Wording) -> Sentence:
     label = clean(lead.label)
-    doing = "fails on" if lead.target is None else "takes"
-    spans = [Span(f"{name} {doing} {words.article(label)}"), Span(label, strong=True)]
+    verb = "fails on" if lead.target is None else "takes"
+    spans = [Span(f"{name} {verb} {words.article(label)}"), Span(label, strong=True)]
     if lead.label == ANY_LABEL:
-        spans = [Span(f"{name} {doing} images of "), Span(label, strong=True)]
+        spans = [Span(f"{name} {verb} images of "), Span(label, strong=True)]
     if lead.target is not None:
         target = clean(lead.target)
         spans += [Span(f" for {words.article(target)}"), Span(target, strong=True)]
@@ -181,28 +181,30 @@ def _beneath(finding: Finding) -> Sequence[str]:
     if lead.target is not None and lead.draws:
         lines.append(_any_failure(finding))
     if finding.alike:
-        shown = [f"“{says(one, 80)}” ({_rate_of(one, lead)})" for one in finding.alike[:MOST_ALIKE]]
-        if more := len(finding.alike) - MOST_ALIKE:
-            shown += [f"{words.count(more)} more"] if more > 0 else []
-        lines.append(f"Confirmed too, and saying the same: {words.listed(shown)}.")
+        texts = [
+            f"“{says(hypothesis, 80)}” ({_rate_of(hypothesis, lead)})" for hypothesis in finding.alike[:MOST_ALIKE]
+        ]
+        if remaining := len(finding.alike) - MOST_ALIKE:
+            texts += [f"{words.count(remaining)} more"] if remaining > 0 else []
+        lines.append(f"Confirmed too, and saying the same: {words.listed(texts)}.")
     return lines
 
 
-def measured_alike(one: Hypothesis) -> bool:
+def measured_alike(hypothesis: Hypothesis) -> bool:
     """Tells whether a finding's measured rate alone is compatible with the baseline's."""
-    return one.confirmed and not one.ratio_low > 1
+    return hypothesis.confirmed and not hypothesis.ratio_low > 1
 
 
-def _rate_of(one: Hypothesis, lead: Hypothesis) -> str:
-    return f"{words.rate(one.rate)}{'' if one.target == lead.target else ', any failure'}"
+def _rate_of(hypothesis: Hypothesis, lead: Hypothesis) -> str:
+    return f"{words.rate(hypothesis.rate)}{'' if hypothesis.target == lead.target else ', any failure'}"
 
 
 def _any_failure(finding: Finding) -> str:
-    lead, anyhow = finding.lead, finding.anyhow
-    if anyhow is not None and math.isfinite(anyhow.ratio):
+    lead, any_failure = finding.lead, finding.anyhow
+    if any_failure is not None and math.isfinite(any_failure.ratio):
         return (
-            f"Any failure: {words.rate(anyhow.rate)} against {words.rate(anyhow.baseline_rate)}, "
-            f"{words.times(anyhow.ratio)} times as often."
+            f"Any failure: {words.rate(any_failure.rate)} against {words.rate(any_failure.baseline_rate)}, "
+            f"{words.times(any_failure.ratio)} times as often."
         )
     return f"Any failure: {words.rate(lead.any_failures / lead.draws if lead.draws else math.nan)}."
 
@@ -261,8 +263,8 @@ class Facts:
     def primary(self) -> list[str]:
         """Returns the generators of the hypotheses, or without hypotheses those of discovery; those of generalising are
         excluded."""
-        several = dict.fromkeys(one.generator for one in self.hypotheses)
-        return list(several) or list(dict.fromkeys(generator for *_, generator in self.tallies.discovered))
+        own_generators = dict.fromkeys(hypothesis.generator for hypothesis in self.hypotheses)
+        return list(own_generators) or list(dict.fromkeys(generator for *_, generator in self.tallies.discovered))
 
     @property
     def detailed(self) -> Sequence[Finding]:
@@ -279,23 +281,27 @@ class Facts:
 
     def shown(self) -> dict[TallyKey, set[str]]:
         """Returns the captions with pictures, and the labels of their findings."""
-        wanted: dict[TallyKey, set[str]] = {}
-        for one in (finding.lead for finding in self.detailed):
-            for caption_id in (one.caption_id, self.baseline_key(one)[0]):
+        targets_shown: dict[TallyKey, set[str]] = {}
+        for hypothesis in (finding.lead for finding in self.detailed):
+            for caption_id in (hypothesis.caption_id, self.baseline_key(hypothesis)[0]):
                 for generator in self.generators:
-                    targets = wanted.setdefault((caption_id, one.classifier, generator), set())
-                    targets |= {one.target} if one.target is not None else set()
-        return wanted
+                    targets = targets_shown.setdefault((caption_id, hypothesis.classifier, generator), set())
+                    targets |= {hypothesis.target} if hypothesis.target is not None else set()
+        return targets_shown
 
 
 def facts_of(manifest: Mapping[str, Any], config: FailuresConfig, tables: Tables) -> Facts:
     labelled = config.images.labelled is not None
     hypotheses = hypotheses_of(tables.hypotheses, tables.candidates)
     classifiers = dict.fromkeys(
-        [*config.specs, *(one.classifier for one in hypotheses), *tables.rounds["classifier"].unique().to_pylist()]
+        [
+            *config.specs,
+            *(hypothesis.classifier for hypothesis in hypotheses),
+            *tables.rounds["classifier"].unique().to_pylist(),
+        ]
     )
     generators = dict.fromkeys(
-        [*(one.generator for one in hypotheses), *tables.rounds["generator"].unique().to_pylist()]
+        [*(hypothesis.generator for hypothesis in hypotheses), *tables.rounds["generator"].unique().to_pylist()]
     )
     return Facts(
         manifest=manifest,

@@ -38,37 +38,39 @@ COLUMNS = (
 
 def summary(run: FailuresRun) -> Summary:
     facts = read_facts(run)
-    of = Counter(one.verdict for one in facts.hypotheses)
+    verdicts = Counter(hypothesis.verdict for hypothesis in facts.hypotheses)
     rule = rule_line(facts.config)
     nothing, search = absent(facts), mapping(facts.manifest.get("search"))
     captions_tried = mapping(facts.manifest.get("caption_search"))
-    counted = tally(facts.hypotheses, facts.findings)
+    tally_line = tally(facts.hypotheses, facts.findings)
     lines = [
         *([nothing] if nothing else []),
-        counted,
+        tally_line,
         stages(facts),
         spending(facts.tallies, facts.manifest).line,
         *([rule] if rule else []),
         *filter(None, [search_line(search), reach_summary(search)]),
         *filter(None, [caption_line(captions_tried), caption_summary(captions_tried)]),
     ]
-    shown = facts.findings[:MOST_ROWS]
+    shown_findings = facts.findings[:MOST_ROWS]
     by_classifier = Counter(finding.lead.classifier for finding in facts.findings)
     return Summary(
-        title=words.shown_of("Findings", len(shown), len(facts.findings)),
+        title=words.shown_of("Findings", len(shown_findings), len(facts.findings)),
         columns=COLUMNS,
-        rows=[_row(finding, facts) for finding in shown],
-        marks=["bad"] * len(shown),
+        rows=[_row(finding, facts) for finding in shown_findings],
+        marks=["bad"] * len(shown_findings),
         lines=lines,
         report=run.report,
         first=setup_lines(facts.manifest),
-        headline=". ".join([*map(_strongest, shown[:1]), counted]),
-        findings={name: by_classifier[name] for name in sorted({one.classifier for one in facts.hypotheses})},
+        headline=". ".join([*map(_strongest, shown_findings[:1]), tally_line]),
+        findings={
+            name: by_classifier[name] for name in sorted({hypothesis.classifier for hypothesis in facts.hypotheses})
+        },
         to_json={
             "run": run.path,
             "report": run.report,
             "setup": facts.manifest.get("setup") or [],
-            "verdicts": {name: of[name] for name in (FAILURE, NOT_SHOWN, UNDETERMINED)},
+            "verdicts": {name: verdicts[name] for name in (FAILURE, NOT_SHOWN, UNDETERMINED)},
             "images": {
                 f"{stage} {part}": effort.images for (stage, part), effort in sorted(facts.tallies.efforts.items())
             },
@@ -101,14 +103,17 @@ def _row(finding: Finding, facts: Facts) -> tuple[str, ...]:
     )
 
 
-def findings(several: Sequence[Finding]) -> list[Mapping[str, Any]]:
+def findings(findings_of_run: Sequence[Finding]) -> list[Mapping[str, Any]]:
     """Returns findings for programs, in the order of the page; `alike`: the captions with the same meaning."""
-    return [{**_numbers(finding.lead), "alike": [one.caption for one in finding.alike]} for finding in several]
+    return [
+        {**_numbers(finding.lead), "alike": [caption_finding.caption for caption_finding in finding.alike]}
+        for finding in findings_of_run
+    ]
 
 
-def _numbers(one: Hypothesis) -> Mapping[str, Any]:
+def _numbers(hypothesis: Hypothesis) -> Mapping[str, Any]:
     """Returns the hypothesis's row, with null for unknown values."""
     row: Mapping[str, Any] = finite(
-        {name: getattr(one, name) for name in Hypothesis.__dataclass_fields__ if name != "stage"}
+        {name: getattr(hypothesis, name) for name in Hypothesis.__dataclass_fields__ if name != "stage"}
     )
     return row

@@ -66,7 +66,7 @@ def transfers(
         return Transfers(present=False)
     sources = names_of([row["source"] for row in rows])
     rows.sort(key=lambda row: (not _is_tested(row), row["p_value"] or 0.0))
-    shown = tuple(
+    transfer_rows = tuple(
         Transfer(
             classifier=names.get(row["classifier"], clean(row["classifier"])),
             source=sources[row["source"]],
@@ -83,7 +83,7 @@ def transfers(
         )
         for row in rows[:MOST_ROWS]
     )
-    return Transfers(True, _line(rows, alpha), shown, max(len(rows) - MOST_ROWS, 0))
+    return Transfers(True, _line(rows, alpha), transfer_rows, max(len(rows) - MOST_ROWS, 0))
 
 
 def _rate(rates: Sequence[float], failures: int, draws: int) -> str:
@@ -92,13 +92,13 @@ def _rate(rates: Sequence[float], failures: int, draws: int) -> str:
 
 def spread(rates: Sequence[float]) -> str:
     """Formats mean ± standard deviation (n − 1) in percent; only the mean for one run."""
-    known = [rate for rate in rates if rate is not None and not math.isnan(rate)]
-    if not known:
+    measured = [rate for rate in rates if rate is not None and not math.isnan(rate)]
+    if not measured:
         return words.UNKNOWN
-    mean = words.rate(statistics.fmean(known))
-    if len(known) < 2:
+    mean = words.rate(statistics.fmean(measured))
+    if len(measured) < 2:
         return mean
-    return f"{mean.removesuffix(f'{words.THIN}%')} ± {words.rate(statistics.stdev(known))}"
+    return f"{mean.removesuffix(f'{words.THIN}%')} ± {words.rate(statistics.stdev(measured))}"
 
 
 def p_value(value: float | None) -> str:
@@ -113,8 +113,8 @@ def _is_tested(row: Mapping[str, Any]) -> bool:
 
 
 def _holds(row: Mapping[str, Any], alpha: float) -> bool:
-    more = share(row["failures"], row["draws"]) > share(row["baseline_failures"], row["baseline_draws"])
-    return _is_tested(row) and row["p_value"] <= alpha and more
+    is_higher = share(row["failures"], row["draws"]) > share(row["baseline_failures"], row["baseline_draws"])
+    return _is_tested(row) and row["p_value"] <= alpha and is_higher
 
 
 def _line(rows: Sequence[Mapping[str, Any]], alpha: float) -> str:
@@ -140,11 +140,14 @@ BASELINE = "baseline"
 
 def rates_plot(finding: Finding, baseline: tuple[float, float, float], salt: str) -> str:
     """An <svg> element. `baseline`: rate, low and high; `salt` keeps its ids apart from other plots' on a page."""
-    captions = [one for one in finding.captions if one.target == finding.lead.target][:MOST_PLOTTED_ROWS]
-    least = _least([value for one in captions for value in (one.rate, one.rate_low)] + list(baseline))
+    captions = [caption for caption in finding.captions if caption.target == finding.lead.target][:MOST_PLOTTED_ROWS]
+    least = _least([value for caption in captions for value in (caption.rate, caption.rate_low)] + list(baseline))
     rows = [
         _row(BASELINE, baseline, "none", least),
-        *(_row(says(one), (one.rate, one.rate_low, one.rate_high), DRESSES[one.verdict], least) for one in captions),
+        *(
+            _row(says(caption), (caption.rate, caption.rate_low, caption.rate_high), DRESSES[caption.verdict], least)
+            for caption in captions
+        ),
     ]
     forest = Forest(rows, description(captions, baseline), ENDS)
     return forest_svg(forest, lambda axes: _dress(axes, rows, least), salt)
@@ -153,7 +156,7 @@ def rates_plot(finding: Finding, baseline: tuple[float, float, float], salt: str
 def description(captions: Sequence[Hypothesis], baseline: tuple[float, float, float]) -> str:
     """The text for a reader who cannot see the plot."""
     lead = captions[0]
-    parts = [f"{says(one)} {words.rate(one.rate)}" for one in captions]
+    parts = [f"{says(caption)} {words.rate(caption.rate)}" for caption in captions]
     return (
         f"How often {clean(lead.label)} is taken for {target_of(lead)}: baseline {words.rate(baseline[0])}; "
         f"{'; '.join(parts)}."

@@ -52,12 +52,12 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _direction(row: Mapping[str, Any]) -> str:
     """Returns the captioner's name of the direction, or its number."""
-    called = [
+    names = [
         row[f"name_{side}"] or f"{side.upper()}’s {row[f'rank_{side}'] + 1}"
         for side in "ab"
         if row[f"rank_{side}"] is not None
     ]
-    return clean(" and ".join(dict.fromkeys(called)))
+    return clean(" and ".join(dict.fromkeys(names)))
 
 
 PAGES = Pages(

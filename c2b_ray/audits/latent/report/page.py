@@ -53,15 +53,15 @@ class MethodRow:
 def method_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[MethodRow, ...]:
     """One row a method, of the first directions of problems with a known biased attribute; () where there is none."""
     first = [row for row in rows if row["rank"] == 0]
-    judged = [row for row in first if row["delta_cos"] is not None]
-    if not judged:
+    with_truth = [row for row in first if row["delta_cos"] is not None]
+    if not with_truth:
         return ()
     best: dict[str, float] = {}
-    for row in judged:
+    for row in with_truth:
         best[row["problem"]] = max(best.get(row["problem"], -2.0), row["delta_cos"])
     result = []
     for method in dict.fromkeys(row["method"] for row in first):
-        of_method = [row for row in judged if row["method"] == method]
+        of_method = [row for row in with_truth if row["method"] == method]
         searched = [row for row in first if row["method"] == method]
         findings = sum(row["verdict"] == "found" for row in searched)
         if of_method:
@@ -72,8 +72,8 @@ def method_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[MethodRow, ...]:
 def target_of(row: Mapping[str, Any]) -> str:
     """Returns the target, with the known attributes that directions avoid: searches of one target may differ in them
     alone."""
-    known = ", ".join(row["known"] or ())
-    return f"{row['target']} (known: {known})" if known else str(row["target"])
+    avoided = ", ".join(row["known"] or ())
+    return f"{row['target']} (known: {avoided})" if avoided else str(row["target"])
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -126,10 +126,10 @@ def nearest_attributes(row: Mapping[str, Any], planes: Sequence[Mapping[str, Any
         if plane["generator"] == row["generator"] and plane["excluded"] is None and plane["normal"] is not None:
             normal = np.array(plane["normal"])
             cosines[plane["attribute"]] = float(direction @ normal / np.linalg.norm(normal) / np.linalg.norm(direction))
-    near = sorted(
+    by_distance = sorted(
         (name for name in cosines if abs(cosines[name]) >= WORTH_SAYING), key=lambda name: -abs(cosines[name])
     )
-    return ", ".join(f"{name} {words.signed(cosines[name])}" for name in near[:_MOST])
+    return ", ".join(f"{name} {words.signed(cosines[name])}" for name in by_distance[:_MOST])
 
 
 # The page of a run of `c2b latent` as a tree of text. Knows rows of its tables and thumbnails; knows no files.
@@ -212,7 +212,7 @@ def build_view(
     rows, problems, planes = tables
     config = mapping(manifest.get("config"))
     evidence = mapping(config.get("evidence"))
-    shown = shown_first(rows)
+    ordered = shown_first(rows)
     left_out: list[tuple[str, str]] = [
         (clean(row["problem"]), clean(row["reason"] or "")) for row in problems if row["status"] == "excluded"
     ]
@@ -224,10 +224,10 @@ def build_view(
         notices=tuple(_notices(rows, problems)),
         directions=tuple(
             _direction(row, strips.get(row["direction_id"], ()), thumbnails, nearest_attributes(row, planes))
-            for row in shown[:MOST_SHOWN]
+            for row in ordered[:MOST_SHOWN]
         ),
-        more=f"And {words.count(len(shown) - MOST_SHOWN)} more, in directions.parquet."
-        if len(shown) > MOST_SHOWN
+        more=f"And {words.count(len(ordered) - MOST_SHOWN)} more, in directions.parquet."
+        if len(ordered) > MOST_SHOWN
         else "",
         named=config.get("captioner") is not None,
         methods=method_rows(rows),
@@ -243,20 +243,20 @@ def answers(
     rows: Sequence[Row], strips: Mapping[str, Sequence[Row]], thumbnails: Mapping[str, str]
 ) -> tuple[Answer, ...]:
     """Returns what moves the classifier’s answer, and by how much, the largest effect first; or that nothing does."""
-    several = len({(row["classifier"], row["label"]) for row in rows}) > 1
-    found = [row for row in shown_first(rows) if row["verdict"] == FOUND]
-    return tuple(_answer(row, strips, thumbnails, several) for row in found[:MOST]) or (_no_answer(rows),)
+    has_several = len({(row["classifier"], row["label"]) for row in rows}) > 1
+    moving = [row for row in shown_first(rows) if row["verdict"] == FOUND]
+    return tuple(_answer(row, strips, thumbnails, has_several) for row in moving[:MOST]) or (_no_answer(rows),)
 
 
-def _answer(row: Row, strips: Mapping[str, Sequence[Row]], thumbnails: Mapping[str, str], several: bool) -> Answer:
+def _answer(row: Row, strips: Mapping[str, Sequence[Row]], thumbnails: Mapping[str, str], has_several: bool) -> Answer:
     style, sign = verdict_of(row)
-    who = f"{clean(row['classifier'])}: " if several else ""
+    prefix = f"{clean(row['classifier'])}: " if has_several else ""
     change = words.signed_range(row["effect_low"], row["effect_high"])
     return Answer(
         verdict=style,
         sign=sign,
         sentence=(
-            Span(who),
+            Span(prefix),
             Span(clean(row["name"] or f"direction {row['rank'] + 1}"), strong=True),
             Span(" moves the probability of "),
             Span(f"“{clean(row['label'])}”", strong=True),
@@ -276,10 +276,10 @@ def _along(strips: Sequence[Sequence[Frame]]) -> tuple[Gallery, ...]:
     frames = [frame for frame in strips[0] if frame.source] if strips else []
     if len(frames) < 2:
         return ()
-    chosen = [frames[round(place * (len(frames) - 1) / 3)] for place in range(4)]
+    chosen_frames = [frames[round(i * (len(frames) - 1) / 3)] for i in range(4)]
     pictures = tuple(
         Picture(frame.source, "", f"at {frame.position}: P {frame.probability}", f"P {frame.probability}", "", "", "")
-        for frame in dict.fromkeys(chosen)
+        for frame in dict.fromkeys(chosen_frames)
     )
     return (Gallery("none", "", "The same image, moved along it", pictures),)
 
@@ -287,17 +287,19 @@ def _along(strips: Sequence[Sequence[Frame]]) -> tuple[Gallery, ...]:
 def _no_answer(rows: Sequence[Row]) -> Answer:
     if not rows:
         return Answer("undetermined", "?", (Span("Nothing was searched."),))
-    left = [row for row in rows if row["verdict"] != NOTHING]
-    told = left or rows
-    of = list(dict.fromkeys(f"“{clean(row['label'])}”" for row in told))
-    more = [f"{words.count(len(of) - MOST)} more"] if len(of) > MOST else []
-    labels = words.listed([*of[:MOST], *more])
+    undecided = [row for row in rows if row["verdict"] != NOTHING]
+    rows_told = undecided or rows
+    labels_told = list(dict.fromkeys(f"“{clean(row['label'])}”" for row in rows_told))
+    remainder = [f"{words.count(len(labels_told) - MOST)} more"] if len(labels_told) > MOST else []
+    labels = words.listed([*labels_told[:MOST], *remainder])
     line = (
         f"Whether anything moves the probability of {labels} is not decided."
-        if left
-        else f"Nothing was found that moves the probability of {labels} by more than {told[0]['margin']:.3f}."
+        if undecided
+        else f"Nothing was found that moves the probability of {labels} by more than {rows_told[0]['margin']:.3f}."
     )
-    return Answer("undetermined" if left else "none", "?" if left else "○", (Span(line),), (sentence_of(told[0]),))
+    return Answer(
+        "undetermined" if undecided else "none", "?" if undecided else "○", (Span(line),), (sentence_of(rows_told[0]),)
+    )
 
 
 def verdict_of(row: Row) -> tuple[str, str]:
@@ -312,8 +314,8 @@ def sentence_of(row: Row) -> str:
     change = words.signed_range(row["effect_low"], row["effect_high"])
     sentence = f"P({row['label']}) changes by {words.signed(row['effect'])} ({change}) along it"
     why = str(row["reason"]).partition("; ")[2]
-    among = f" {why[0].upper()}{why[1:]}." if row["verdict"] != FOUND and why else ""
-    return clean(f"{sentence}; what matters is more than {row['margin']:.3f}.{among}")
+    remark = f" {why[0].upper()}{why[1:]}." if row["verdict"] != FOUND and why else ""
+    return clean(f"{sentence}; what matters is more than {row['margin']:.3f}.{remark}")
 
 
 def _direction(row: Row, frames: Sequence[Row], thumbnails: Mapping[str, str], nearest: str) -> Direction:
@@ -324,10 +326,10 @@ def _direction(row: Row, frames: Sequence[Row], thumbnails: Mapping[str, str], n
     if row["known"]:
         numbers.append(("Known, and avoided", clean(", ".join(row["known"]))))
     if row["cos_bias"] is not None:
-        judged = f"{row['cos_bias']:.2f} to {clean(row['biased'] or 'the biased attribute')}"
+        cosines = f"{row['cos_bias']:.2f} to {clean(row['biased'] or 'the biased attribute')}"
         if row["cos_target"] is not None:
-            judged += f", {row['cos_target']:.2f} to the target, difference {words.signed(row['delta_cos'])}"
-        numbers.append(("|cos|", judged))
+            cosines += f", {row['cos_target']:.2f} to the target, difference {words.signed(row['delta_cos'])}"
+        numbers.append(("|cos|", cosines))
     elif row["cos_target"] is not None:
         numbers.append(("|cos| to the target", f"{row['cos_target']:.2f}"))
     if nearest:
@@ -382,7 +384,7 @@ def _title(problems: Sequence[Row]) -> str:
 
 def _headline(rows: Sequence[Row]) -> str:
     searched = {(row["problem"], row["method"]) for row in rows}
-    found = {(row["problem"], row["method"]) for row in rows if row["verdict"] == FOUND}
+    successful = {(row["problem"], row["method"]) for row in rows if row["verdict"] == FOUND}
     if not searched:
         return "Nothing was searched."
     if len(searched) == 1:
@@ -390,7 +392,9 @@ def _headline(rows: Sequence[Row]) -> str:
         if directions:
             return f"{words.plural(len(directions), 'direction')} found that moves its answer."
         return "Nothing found." if rows[0]["verdict"] == NOTHING else "Not decided."
-    return f"Something was found in {words.count(len(found))} of {words.plural(len(searched), 'search', 'searches')}."
+    return (
+        f"Something was found in {words.count(len(successful))} of {words.plural(len(searched), 'search', 'searches')}."
+    )
 
 
 def _scale(rows: Sequence[Row], problems: Sequence[Row]) -> str:
@@ -407,21 +411,23 @@ def _notices(rows: Sequence[Row], problems: Sequence[Row]) -> list[str]:
     left_out = sum(row["status"] == "excluded" for row in problems)
     sentences = []
     if left_out:
-        of = words.plural(len(problems), "problem")
-        sentences.append(f"{words.count(left_out)} of {of} left out: no hyperplane separates their attributes.")
+        problem_count = words.plural(len(problems), "problem")
+        sentences.append(
+            f"{words.count(left_out)} of {problem_count} left out: no hyperplane separates their attributes."
+        )
     if reserved := [row for row in problems if row["status"] != "excluded" and row["reason"]]:
         first = clean(f"{reserved[0]['problem']}: {reserved[0]['reason']}")
         sentences.append(f"{words.plural(len(reserved), 'problem')} searched with a reservation. {first}.")
-    silent = [row for row in rows if row["direction"] is None]
-    if silent:
-        what = words.plural(len(silent), "search", "searches")
-        sentences.append(f"{what} without an answer, the first because of {clean(str(silent[0]['reason']))}.")
+    unanswered = [row for row in rows if row["direction"] is None]
+    if unanswered:
+        searches = words.plural(len(unanswered), "search", "searches")
+        sentences.append(f"{searches} without an answer, the first because of {clean(str(unanswered[0]['reason']))}.")
     return sentences
 
 
 def _settings(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, str]]:
     search, evidence = mapping(config.get("search")), mapping(config.get("evidence"))
-    named = {
+    settings = {
         "Iterations": search.get("iterations"),
         "Latents an iteration": search.get("batch"),
         "Positions of a walk": search.get("walk"),
@@ -433,7 +439,7 @@ def _settings(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> list[tu
         "Seed": config.get("seed"),
     }
     rows: list[tuple[str, str]] = [
-        (name, words.decimal(float(value))) for name, value in named.items() if isinstance(value, int | float)
+        (name, words.decimal(float(value))) for name, value in settings.items() if isinstance(value, int | float)
     ]
     return [*rows, ("Run", clean(str(manifest.get("run_id")))), *times(manifest)]
 
@@ -446,11 +452,11 @@ def write_report(run: Run) -> str:
     """Writes `report.html` of a run, whole or not at all, and returns its path. StorageError where the file system
     refuses."""
     directions = run.read("directions").to_pylist()
-    shown = {row["direction_id"] for row in shown_first(directions)[:MOST_SHOWN]}
+    direction_ids = {row["direction_id"] for row in shown_first(directions)[:MOST_SHOWN]}
     strips: dict[str, list[dict[str, Any]]] = {}
     for part in run.each("strips", run.kind.tables["strips"].names):
         for row in part.to_pylist():
-            if row["direction_id"] in shown:
+            if row["direction_id"] in direction_ids:
                 strips.setdefault(row["direction_id"], []).append(row)
     pictures = {
         f"{key} {number}": row["image"]

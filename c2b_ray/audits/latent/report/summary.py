@@ -20,7 +20,7 @@ COLUMNS = (
 
 def summary(run: Run) -> Summary:
     rows = run.read("directions").to_pylist()
-    shown = shown_first(rows)[:MOST_ROWS]
+    shown_rows = shown_first(rows)[:MOST_ROWS]
     counts = run.record.counts
     lines = [
         f"{words.plural(counts.get('found', 0), 'direction')} found; {counts.get('excluded_problems', 0)} of "
@@ -35,15 +35,15 @@ def summary(run: Run) -> Summary:
         f"{row.name}: Δcos {row.delta} ({row.interval}), leads {row.leading}, found {row.findings}"
         for row in method_rows(rows)
     ]
-    found = [row for row in shown if row["verdict"] == "found"]
+    found_rows = [row for row in shown_rows if row["verdict"] == "found"]
     return Summary(
-        title=words.shown_of("Directions", len(shown), len(rows)),
+        title=words.shown_of("Directions", len(shown_rows), len(rows)),
         columns=COLUMNS,
-        rows=[_row(row) for row in shown],
-        marks=["bad" if row["verdict"] == "found" else "" for row in shown],
+        rows=[_row(row) for row in shown_rows],
+        marks=["bad" if row["verdict"] == "found" else "" for row in shown_rows],
         lines=lines,
         report=run.report,
-        headline=". ".join([*map(_strongest, found[:1]), lines[0].rstrip(".")]),
+        headline=". ".join([*map(_strongest, found_rows[:1]), lines[0].rstrip(".")]),
         findings={
             name: sum(row["verdict"] == "found" for row in rows if row["classifier"] == name)
             for name in sorted({row["classifier"] for row in rows})

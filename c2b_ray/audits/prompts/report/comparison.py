@@ -54,14 +54,14 @@ def _verdict(verdict: str | None) -> str:
 
 def _remark(rows: Rows) -> str:
     of_words = [row for row in rows if row["measure"] == "word"]
-    gained = [row["name"] for row in of_words if row["verdict_b"] == RAISES != row["verdict_a"]]
-    lost = [row["name"] for row in of_words if row["verdict_a"] == RAISES != row["verdict_b"]]
-    both = sum(row["verdict_a"] == row["verdict_b"] == RAISES for row in of_words)
-    if not (gained or lost or both):
+    only_in_b = [row["name"] for row in of_words if row["verdict_b"] == RAISES != row["verdict_a"]]
+    only_in_a = [row["name"] for row in of_words if row["verdict_a"] == RAISES != row["verdict_b"]]
+    in_both = sum(row["verdict_a"] == row["verdict_b"] == RAISES for row in of_words)
+    if not (only_in_b or only_in_a or in_both):
         return ""
     return (
-        f"Words that raise a value: {both} on both, of A alone {_listed(lost)}, of B alone {_listed(gained)}. That a "
-        "word is established on one side alone is no difference by itself: see its own."
+        f"Words that raise a value: {in_both} on both, of A alone {_listed(only_in_a)}, of B alone "
+        f"{_listed(only_in_b)}. That a word is established on one side alone is no difference by itself: see its own."
     )
 
 

@@ -25,9 +25,9 @@ def json(run: Run, classifier: str | None = None) -> bytes:
     """One object: the run's id, its settings, its models, and the rows of each table."""
     manifest = _complete(run, classifier).manifest
     tables = {name: exported(run.read(name)).to_pylist() for name in TABLES}
-    about = {name: manifest.get(name) for name in ("run_id", "status", "finished", "notes")}
+    run_fields = {name: manifest.get(name) for name in ("run_id", "status", "finished", "notes")}
     cleaned_parts = {name: cleaned(manifest.get(name, {})) for name in ("config", "models", "versions")}
-    return json_of({**about, **cleaned_parts, **tables})
+    return json_of({**run_fields, **cleaned_parts, **tables})
 
 
 def _complete(run: Run, classifier: str | None) -> Run:

@@ -62,7 +62,7 @@ class Point:
 def curve_svg(points: Sequence[Point], description: str) -> str:
     """An <svg> element: frequency as a line on the left scale, perplexity as diamonds on the right, logarithmic one."""
     step = (WIDTH - LEFT - RIGHT) / max(1, len(points) - 1)
-    xs = [LEFT + step * at for at in range(len(points))]
+    xs = [LEFT + step * i for i in range(len(points))]
     body = [_text(x, HEIGHT - 12, "middle", point.label) for x, point in zip(xs, points, strict=True)]
     for share in (0.0, 0.5, 1.0):
         y = _y(share)
@@ -82,16 +82,16 @@ def curve_svg(points: Sequence[Point], description: str) -> str:
 
 
 def _perplexities(xs: Sequence[float], points: Sequence[Point]) -> list[str]:
-    known = [(x, math.log10(p.perplexity)) for x, p in zip(xs, points, strict=True) if p.perplexity]
-    if not known:
+    logarithms = [(x, math.log10(p.perplexity)) for x, p in zip(xs, points, strict=True) if p.perplexity]
+    if not logarithms:
         return []
-    low = math.floor(min(value for _, value in known))
-    high = max(low + 1, math.ceil(max(value for _, value in known)))
+    low = math.floor(min(value for _, value in logarithms))
+    high = max(low + 1, math.ceil(max(value for _, value in logarithms)))
     body = [
         _text(WIDTH - RIGHT + 10, _y((power - low) / (high - low)) + 4, "start", f"{10**power:g}")
         for power in range(low, high + 1)
     ]
-    for x, value in known:
+    for x, value in logarithms:
         y = _y((value - low) / (high - low))
         body.append(f'<path class="perplexity" d="M{x:.1f} {y - 6:.1f}l6 6l-6 6l-6 -6z"/>')
     return body
@@ -197,21 +197,21 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, pictures: Mapping[tu
 def answers(tables: Tables, alpha: float) -> tuple[Answer, ...]:
     """Returns the words that raise a value most, and what the search gained; where neither is established, that."""
     raising = sorted((row for row in tables.associations if row["raises"]), key=lambda row: -(row["effect"] or 0))
-    told = [_word_answer(row, alpha) for row in raising[: MOST - 1]]
+    result = [_word_answer(row, alpha) for row in raising[: MOST - 1]]
     gains = [_gain_answer(row, alpha) for row in largest_searches(tables.gains) if row["verdict"] != NOTHING_FOUND]
-    told += [gain for gain in gains if gain is not None][: MOST - len(told)]
-    if told:
-        return tuple(told)
+    result += [gain for gain in gains if gain is not None][: MOST - len(result)]
+    if result:
+        return tuple(result)
     tested = len({row["word"] for row in tables.associations})
-    beneath = search_sentences(tables.gains)
+    gain_sentences = search_sentences(tables.gains)
     line = (
         none_raises(tested)
         if tested
         else "The search found no prompts that bring a value about more often than the language model’s own."
-        if beneath
+        if gain_sentences
         else f"{words.plural(len(tables.prompts), 'prompt')} judged; nothing was compared."
     )
-    return (Answer("undetermined", "◇", (Span(line),), tuple(beneath)),)
+    return (Answer("undetermined", "◇", (Span(line),), tuple(gain_sentences)),)
 
 
 def none_raises(tested: int) -> str:
@@ -290,27 +290,27 @@ def _curves(methods: Rows) -> Iterator[Curve]:
     for generator in dict.fromkeys(row["generator"] for row in methods):
         weights = sorted({w for row in methods if (w := weight_of(row["method"])) is not None})
         points = []
-        for label, chosen in [("λ = 0", "llm"), *((f"λ = {w:g}", f"bgps λ={w:g}") for w in weights)]:
-            rows = [row for row in methods if row["generator"] == generator and row["method"] == chosen]
-            known = [row["frequency"] for row in rows if row["frequency"] is not None]
+        for label, method in [("λ = 0", "llm"), *((f"λ = {w:g}", f"bgps λ={w:g}") for w in weights)]:
+            rows = [row for row in methods if row["generator"] == generator and row["method"] == method]
+            frequencies = [row["frequency"] for row in rows if row["frequency"] is not None]
             perplexities = [row["perplexity"] for row in rows if row["perplexity"] is not None]
-            if known:
-                points.append(Point(label, fmean(known), median(perplexities) if perplexities else None))
+            if frequencies:
+                points.append(Point(label, fmean(frequencies), median(perplexities) if perplexities else None))
         if len(points) > 1:
             points_text = "; ".join(f"{point.label}: {words.percent(point.frequency)}" for point in points)
             yield Curve(generator, curve_svg(points, f"Mean frequency by λ on {generator}: {points_text}"))
 
 
 def _examples(tables: Tables, pictures: Mapping[tuple[str, int], str]) -> Iterator[Example]:
-    known = {(row["generator"], row["prompt"], row["attribute"], row["value"]): row for row in tables.prompts}
-    fresh = fresh_rates(tables.modifiers)
+    measured = {(row["generator"], row["prompt"], row["attribute"], row["value"]): row for row in tables.prompts}
+    fresh_rate_of = fresh_rates(tables.modifiers)
     for row in sorted(tables.examples, key=_place(tables)):
-        judged = known.get((row["generator"], row["prompt"], row["attribute"], row["value"]))
-        rate = fresh.get((row["attribute"], row["value"], row["generator"], row["prompt"]))
+        prompt_row = measured.get((row["generator"], row["prompt"], row["attribute"], row["value"]))
+        rate = fresh_rate_of.get((row["attribute"], row["value"], row["generator"], row["prompt"]))
         if (
-            rate is None and judged is not None and weight_of(judged["method"]) is None
+            rate is None and prompt_row is not None and weight_of(prompt_row["method"]) is None
         ):  # else it was chosen by its rate
-            rate = judged["frequency"]
+            rate = prompt_row["frequency"]
         count = len(row["pictures"])
         yield Example(
             title=f"{row['attribute']}: {row['value']}, on {row['generator']}",
@@ -323,9 +323,9 @@ def _examples(tables: Tables, pictures: Mapping[tuple[str, int], str]) -> Iterat
 def _place(tables: Tables) -> Callable[[Mapping[str, Any]], tuple[int, int]]:
     """Where an example stands: by value and generator as the methods have them; the plain prompt is the shorter one."""
     groups = list(dict.fromkeys((row["attribute"], row["value"], row["generator"]) for row in tables.methods))
-    places = {group: number for number, group in enumerate(groups)}
+    number_of_group = {group: number for number, group in enumerate(groups)}
     return lambda row: (
-        places.get((row["attribute"], row["value"], row["generator"]), len(places)),
+        number_of_group.get((row["attribute"], row["value"], row["generator"]), len(number_of_group)),
         -len(row["prompt"]),
     )
 
@@ -368,15 +368,15 @@ def write_report(run: Run) -> str:
     names = ("prompts", "methods", "gains", "associations", "modifiers", "heads")
     rows = {name: exported(run.read(name)).to_pylist() for name in names}
     examples = run.read("examples").sort_by([("attribute", "ascending"), ("value", "ascending")])
-    shown = examples.slice(0, MOST_EXAMPLES).to_pylist()
+    example_rows = examples.slice(0, MOST_EXAMPLES).to_pylist()
     images = {
         f"{row['example_id']} {number}": data
-        for row in shown
+        for row in example_rows
         for number, data in enumerate(row["pictures"])
         if data is not None
     }
     encoded = thumbnails(images)
     pictures = {(key.split(" ")[0], int(key.split(" ")[1])): uri for key, uri in encoded.items()}
-    view = build_view(run.manifest, Tables(**rows, examples=shown), pictures)
+    view = build_view(run.manifest, Tables(**rows, examples=example_rows), pictures)
     write_bytes(run.report, render("prompts.html.j2", view, (*STYLES, "failures.css", "prompts.css")).encode())
     return run.report

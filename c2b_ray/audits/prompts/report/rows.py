@@ -108,7 +108,7 @@ def weight_of(method: str) -> float | None:
 
 def method_rows(methods: Rows, gains: Rows) -> list[MethodRow]:
     """The paper's table: each method on each generator, over all values; prompts that name the value left out."""
-    against = {(row["generator"], row["method"]): row for row in gains}
+    gain_of_method = {(row["generator"], row["method"]): row for row in gains}
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for row in methods:
         groups[row["generator"], row["method"]].append(row)
@@ -116,7 +116,7 @@ def method_rows(methods: Rows, gains: Rows) -> list[MethodRow]:
     best = {g: max((r for (h, _), r in rates.items() if h == g and r is not None), default=None) for g, _ in groups}
     generators = list(dict.fromkeys(row["generator"] for row in methods))
     order = sorted(groups, key=lambda key: (generators.index(key[0]), _rank(key[1])))
-    return [_method_row(key, groups[key], against.get(key), rates[key], best[key[0]]) for key in order]
+    return [_method_row(key, groups[key], gain_of_method.get(key), rates[key], best[key[0]]) for key in order]
 
 
 def _method_row(
@@ -161,11 +161,11 @@ def largest_searches(gains: Rows) -> list[Mapping[str, Any]]:
 
 def _search_sentence(row: Mapping[str, Any]) -> str:
     span = gain_range(row)
-    about = f"{words.signed(row['gain'])} ({span or 'no interval'}), {words.plural(row['prompts'], 'prompt')}"
+    gain_text = f"{words.signed(row['gain'])} ({span or 'no interval'}), {words.plural(row['prompts'], 'prompt')}"
     name = row["generator"]
     if row["verdict"] == NOTHING_FOUND:
-        return f"{name}: nothing found; the gain of {about}, may be chance."
-    return f"{name}: {about}{'' if span else ', too few for an interval'}."
+        return f"{name}: nothing found; the gain of {gain_text}, may be chance."
+    return f"{name}: {gain_text}{'' if span else ', too few for an interval'}."
 
 
 def _rank(method: str) -> tuple[int, float]:
@@ -173,20 +173,20 @@ def _rank(method: str) -> tuple[int, float]:
 
 
 def _mean(rows: Rows) -> float | None:
-    known = [row["frequency"] for row in rows if row["frequency"] is not None]
-    return fmean(known) if known else None
+    frequencies = [row["frequency"] for row in rows if row["frequency"] is not None]
+    return fmean(frequencies) if frequencies else None
 
 
 def fresh_rates(modifiers: Rows) -> dict[tuple[str, str, str, str], float]:
     """Returns (attribute, value, generator, prompt) → the frequency on the images of its edits, which had no part in
-    choosing the prompt: of six prompts alike, each at 70 %, the highest of eight images each shows 89 % on average."""
+    choosing the prompt: of six prompts at 70 % each, the best one on eight images each shows 89 % on average."""
     return {(*(row[name] for name in _OF_PROMPT), row["prompt"]): row["frequency_with"] for row in modifiers}
 
 
 def target_rows(methods: Rows, prompts: Rows, modifiers: Rows) -> list[TargetRow]:
     """Returns, for each value and generator, the search with the largest λ and its best prompt, with a frequency only
     where that is fresh. (Choosing the better of two searches, or the best of prompts, would overstate it.)"""
-    fresh = fresh_rates(modifiers)
+    fresh_rate_of = fresh_rates(modifiers)
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for row in methods:
         groups[row["attribute"], row["value"], row["generator"]].append(row)
@@ -197,9 +197,11 @@ def target_rows(methods: Rows, prompts: Rows, modifiers: Rows) -> list[TargetRow
         if not searched:
             continue
         best = max(searched, key=lambda row: weight_of(row["method"]) or 0.0)
-        mine = [p for p in prompts if not p["leaked"] and _same(p, best) and p["frequency"] is not None]
-        lead = max(mine, key=lambda row: (row["frequency"], row["log_prior"] or 0), default={"prompt": ""})["prompt"]
-        rate = fresh.get((attribute, value, generator, lead))
+        own_prompts = [p for p in prompts if not p["leaked"] and _same(p, best) and p["frequency"] is not None]
+        lead = max(own_prompts, key=lambda row: (row["frequency"], row["log_prior"] or 0), default={"prompt": ""})[
+            "prompt"
+        ]
+        rate = fresh_rate_of.get((attribute, value, generator, lead))
         result.append(
             TargetRow(
                 attribute=attribute,

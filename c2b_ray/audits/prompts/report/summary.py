@@ -33,15 +33,17 @@ def summary(run: Run) -> Summary:
     lines = [_word_line(row) for row in raising[:MOST_WORDS]]
     if run.has("associations") and not raising:
         lines = ["No word is established to raise a value by more than the least effect."]
-    said = [*search_sentences(gains), *lines]
+    sentences = [*search_sentences(gains), *lines]
     return Summary(
         title="Mean frequency by method",
         columns=COLUMNS,
         rows=[_row(row) for row in methods],
         marks=[""] * len(methods),
-        lines=[*said, *(clean(str(note)) for note in run.manifest.get("notes") or ())],
+        lines=[*sentences, *(clean(str(note)) for note in run.manifest.get("notes") or ())],
         report=run.report,
-        headline=said[0].rstrip(".") if said else f"{words.plural(len(methods), 'frequency', 'frequencies')} measured",
+        headline=sentences[0].rstrip(".")
+        if sentences
+        else f"{words.plural(len(methods), 'frequency', 'frequencies')} measured",
         to_json={
             "run": run.path,
             "report": run.report,

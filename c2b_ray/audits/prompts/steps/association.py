@@ -60,37 +60,39 @@ def analysed(
     """Returns the effect of each word on each value."""
     return [
         finding
-        for one in designs
+        for design in designs
         for value, judged in values.items()
-        for finding in _of_slot(one, attribute, value, judged, (least, alpha))
+        for finding in _of_slot(design, attribute, value, judged, (least, alpha))
     ]
 
 
-def _of_slot(one: SlotDesign, attribute: str, value: str, judged: Judged, how: tuple[float, float]) -> list[Finding]:
-    rates = _rates(one.words, one, judged)
-    references = _mean(_rates(one.references, one, judged)) if one.references else None
-    bare = np.array([_rate(judged(b.without, b.seeds)) if b.without else np.nan for b in one.blocks])
-    step = 1 / max((len(block.seeds) for block in one.blocks), default=1)
+def _of_slot(
+    design: SlotDesign, attribute: str, value: str, shows: Judged, limits: tuple[float, float]
+) -> list[Finding]:
+    rates = _rates(design.words, design, shows)
+    references = _mean(_rates(design.references, design, shows)) if design.references else None
+    bare = np.array([_rate(shows(b.without, b.seeds)) if b.without else np.nan for b in design.blocks])
+    step = 1 / max((len(block.seeds) for block in design.blocks), default=1)
     result = []
-    for row, word in enumerate(one.words):
-        others = np.delete(rates, row, axis=0) if references is None else references
-        compared = _differences(rates[row], bare, others)
-        images = sum(len(block.seeds) for block in one.blocks if word in block.with_word)
+    for row, word in enumerate(design.words):
+        others_rates = np.delete(rates, row, axis=0) if references is None else references
+        compared = _differences(rates[row], bare, others_rates)
+        images = sum(len(block.seeds) for block in design.blocks if word in block.with_word)
         if not compared:
             continue
         first = next(iter(compared.values()))
-        effect, low, high = _interval(first, step, how[1])
-        p_value = max(_p_value(difference, step, how[0]) for difference in compared.values())
-        against = BOTH if len(compared) == 2 else next(iter(compared))
+        effect, low, high = _interval(first, step, limits[1])
+        p_value = max(_p_value(difference, step, limits[0]) for difference in compared.values())
+        comparison = BOTH if len(compared) == 2 else next(iter(compared))
         contexts = int((~np.isnan(first)).sum())
-        result.append(Finding(word, attribute, value, effect, low, high, p_value, against, contexts, images))
+        result.append(Finding(word, attribute, value, effect, low, high, p_value, comparison, contexts, images))
     return result
 
 
-def _rates(words: Sequence[str], one: SlotDesign, judged: Judged) -> Shows:
+def _rates(words: Sequence[str], design: SlotDesign, shows: Judged) -> Shows:
     """Returns the rate of each word in each block, (words, blocks); NaN in blocks without the word."""
     return np.array(
-        [[_rate(judged(b.with_word[w], b.seeds)) if w in b.with_word else np.nan for b in one.blocks] for w in words]
+        [[_rate(shows(b.with_word[w], b.seeds)) if w in b.with_word else np.nan for b in design.blocks] for w in words]
     )
 
 
@@ -103,17 +105,17 @@ def _differences(rates: Shows, bare: Shows, others: Shows) -> dict[str, Shows]:
     compared: dict[str, Shows] = {}
     if (~np.isnan(rates - bare)).sum() >= LEAST_CONTEXTS:
         compared[WITHOUT] = rates - bare
-    known = others if others.ndim == 1 else others[~np.isnan(others).all(axis=1)]
-    if others.ndim == 1 or len(known) >= LEAST_OTHERS or (not compared and len(known)):
-        against_others = rates - (known if others.ndim == 1 else _middle(known))
+    present = others if others.ndim == 1 else others[~np.isnan(others).all(axis=1)]
+    if others.ndim == 1 or len(present) >= LEAST_OTHERS or (not compared and len(present)):
+        against_others = rates - (present if others.ndim == 1 else _middle(present))
         if (~np.isnan(against_others)).sum() >= LEAST_CONTEXTS:
             compared[OTHERS] = against_others
     return compared
 
 
 def _rate(shows: Shows) -> float:
-    known = shows[~np.isnan(shows)]
-    return float(known.mean()) if len(known) else float("nan")
+    present = shows[~np.isnan(shows)]
+    return float(present.mean()) if len(present) else float("nan")
 
 
 def _middle(others: Shows) -> Shows:
@@ -127,29 +129,29 @@ def _middle(others: Shows) -> Shows:
 
 def _mean(rates: Shows) -> Shows:
     """Returns the mean of the known rates in each context, (words, blocks) to (blocks,); NaN where none is known."""
-    known = ~np.isnan(rates)
-    sums, counts = np.where(known, rates, 0.0).sum(axis=0), known.sum(axis=0)
+    is_known = ~np.isnan(rates)
+    sums, counts = np.where(is_known, rates, 0.0).sum(axis=0), is_known.sum(axis=0)
     mean: Shows = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
     return mean
 
 
 def _interval(differences: Shows, step: float, alpha: float) -> tuple[float, float, float]:
-    known = differences[~np.isnan(differences)]
-    mean, error = float(known.mean()), _error(known, step)
-    reach = float(student.ppf(1 - alpha / 2, len(known) - 1)) * error
+    present = differences[~np.isnan(differences)]
+    mean, error = float(present.mean()), _error(present, step)
+    reach = float(student.ppf(1 - alpha / 2, len(present) - 1)) * error
     return mean, max(-1.0, mean - reach), min(1.0, mean + reach)
 
 
 def _p_value(differences: Shows, step: float, least: float) -> float:
     """Returns the one-sided p-value of a mean of no more than `least`, by Student's t over contexts."""
-    known = differences[~np.isnan(differences)]
-    return float(student.sf((known.mean() - least) / _error(known, step), len(known) - 1))
+    present = differences[~np.isnan(differences)]
+    return float(student.sf((present.mean() - least) / _error(present, step), len(present) - 1))
 
 
-def _error(known: Shows, step: float) -> float:
-    """Returns the standard error of the mean. Where all contexts agree to the last image, it is the error with one
-    image less in one of them: no experiment of this size is certain. `step`: an image's share of a context's rate."""
-    return float(max(known.std(ddof=1) / np.sqrt(len(known)), step / len(known)))
+def _error(differences: Shows, step: float) -> float:
+    """Returns the standard error of the mean. Where all contexts agree to the last image, it is that with one image
+    less in one of them: no experiment of this size is certain. `step`: an image's share of a context's rate."""
+    return float(max(differences.std(ddof=1) / np.sqrt(len(differences)), step / len(differences)))
 
 
 Pair = tuple[str, str, str]
@@ -182,17 +184,17 @@ def contexts_of_second(findings: Sequence[Finding], most: int) -> dict[str, int]
 def contexts_of_count(contexts: int, ahead: float, most: int) -> int:
     """Returns the contexts of the second look for an effect that `contexts` of the first estimate `ahead` standard
     errors above the least effect, as `contexts_of_second` says."""
-    enough = contexts * (CLEAR / (ahead - 1)) ** 2 if ahead > 1 else float(most)
-    return min(most, max(LEAST_SECOND, ceil(min(enough, most))))
+    needed = contexts * (CLEAR / (ahead - 1)) ** 2 if ahead > 1 else float(most)
+    return min(most, max(LEAST_SECOND, ceil(min(needed, most))))
 
 
 def q_values(findings: Sequence[Finding], decided: Collection[Pair] | None = None) -> list[float]:
     """Returns Benjamini & Hochberg's q-values over the words, attributes and values of one generator, for those of
     `decided` (default: all); 1 for the others."""
-    among = [decided is None or pair(finding) in decided for finding in findings]
-    p_values = [finding.p_value for finding, counts in zip(findings, among, strict=True) if counts]
+    is_tested = [decided is None or pair(finding) in decided for finding in findings]
+    p_values = [finding.p_value for finding, counts in zip(findings, is_tested, strict=True) if counts]
     adjusted = iter(benjamini_hochberg(p_values).tolist())
-    return [next(adjusted) if counts else 1.0 for counts in among]
+    return [next(adjusted) if counts else 1.0 for counts in is_tested]
 
 
 # Says which link of a word and a value an experiment as made would have found: the least effect that passes its
@@ -223,7 +225,9 @@ class LooksMade:
             return float(_passes(effect - self.least, deviation, np.array([contexts]), level)[0])
         noise = norm.ppf((np.arange(_QUANTILES) + 0.5) / _QUANTILES)
         ahead = (effect - self.least) / (deviation / np.sqrt(contexts)) + noise
-        second = np.array([contexts_of_count(contexts, one, self.most) if one > 0 else 0 for one in ahead.tolist()])
+        second = np.array(
+            [contexts_of_count(contexts, estimate, self.most) if estimate > 0 else 0 for estimate in ahead.tolist()]
+        )
         passes = np.zeros(_QUANTILES)
         passes[second > 0] = _passes(effect - self.least, deviation, second[second > 0], level)
         return float(passes.mean())
@@ -235,26 +239,26 @@ def _passes(over: float, deviation: float, contexts: NDArray[np.int64], level: f
     return np.asarray(nct.sf(student.isf(level, contexts - 1), contexts - 1, shift))
 
 
-def least_effects(first: Sequence[Finding], made: LooksMade) -> dict[tuple[str, str], float | None]:
+def least_effects(first: Sequence[Finding], looks: LooksMade) -> dict[tuple[str, str], float | None]:
     """Returns (attribute, value) → the least effect in (least, 1] that is found with probability `POWER`; None where
     none is. `first`: the findings of the first look."""
     result: dict[tuple[str, str], float | None] = {}
-    for key in dict.fromkeys((one.attribute, one.value) for one in first):
-        of_value = [one for one in first if (one.attribute, one.value) == key]
-        deviation = float(np.median([_deviation(one, made.alpha) for one in of_value]))
-        contexts = int(np.median([one.contexts for one in of_value]))
-        low, high = made.least, 1.0
-        if made.power(high, deviation, contexts) < POWER:
+    for key in dict.fromkeys((finding.attribute, finding.value) for finding in first):
+        of_value = [finding for finding in first if (finding.attribute, finding.value) == key]
+        deviation = float(np.median([_deviation(finding, looks.alpha) for finding in of_value]))
+        contexts = int(np.median([finding.contexts for finding in of_value]))
+        low, high = looks.least, 1.0
+        if looks.power(high, deviation, contexts) < POWER:
             result[key] = None
             continue
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            low, high = (low, middle) if made.power(middle, deviation, contexts) >= POWER else (middle, high)
+            low, high = (low, middle) if looks.power(middle, deviation, contexts) >= POWER else (middle, high)
         result[key] = high
     return result
 
 
-def _deviation(one: Finding, alpha: float) -> float:
+def _deviation(finding: Finding, alpha: float) -> float:
     """Returns the standard deviation over contexts from the interval, whose sides may be cut at -1 and 1."""
-    reach = max(one.high - one.effect, one.effect - one.low)
-    return reach / float(student.ppf(1 - alpha / 2, one.contexts - 1)) * float(np.sqrt(one.contexts))
+    reach = max(finding.high - finding.effect, finding.effect - finding.low)
+    return reach / float(student.ppf(1 - alpha / 2, finding.contexts - 1)) * float(np.sqrt(finding.contexts))

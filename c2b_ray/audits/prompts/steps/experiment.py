@@ -69,17 +69,17 @@ def families(prompts: Iterable[str], words: Sequence[str], kept: Sequence[str], 
     words with fewer in every slot are in none.
     """
     slots = by_slot(prompts)
-    left, result = list(words), []
-    while left and slots:
-        tested = {slot: _at_home(slot, left, slots) for slot in slots}
-        slot = max(slots, key=lambda one: sum(len(slots[one][word]) for word in tested[one]))
+    remaining, result = list(words), []
+    while remaining and slots:
+        tested = {slot: _at_home(slot, remaining, slots) for slot in slots}
+        slot = max(slots, key=lambda candidate: sum(len(slots[candidate][word]) for word in tested[candidate]))
         contexts = _contexts(_alike(slot, tested[slot], slots), slots, seed)
         if not tested[slot]:
             break
         if len(contexts) >= least:
             noun = any(word in kept for word in tested[slot])
             result.append(Family(slot, tuple(tested[slot]), contexts, noun))
-            left = [word for word in left if word not in tested[slot]]
+            remaining = [word for word in remaining if word not in tested[slot]]
         del slots[slot]
     return result
 
@@ -90,31 +90,37 @@ Slots = dict[Slot, dict[str, list[Occurrence]]]
 def _at_home(slot: Slot, words: Iterable[str], slots: Slots) -> list[str]:
     """Returns the words that stand in the slot at least half as often as in any other: "fence" is no adjective because
     one prompt has "fence posts"."""
-    here = slots[slot]
-    return [w for w in words if w in here and 2 * len(here[w]) >= max(len(s[w]) for s in slots.values() if w in s)]
+    occurrences = slots[slot]
+    return [
+        w
+        for w in words
+        if w in occurrences and 2 * len(occurrences[w]) >= max(len(s[w]) for s in slots.values() if w in s)
+    ]
 
 
 def _alike(slot: Slot, words: Collection[str], slots: Slots) -> list[Slot]:
     """Returns the slot, and those in which at least half of its words stand too: "near a", "beside a"."""
     if slot[0] in _INDEFINITE:
         return [slot]
-    others = [s for s in slots if s != slot and s[1] == slot[1] and s[0] not in _INDEFINITE]
-    return [slot, *(s for s in others if 2 * sum(word in slots[s] for word in words) >= len(words))]
+    similar = [s for s in slots if s != slot and s[1] == slot[1] and s[0] not in _INDEFINITE]
+    return [slot, *(s for s in similar if 2 * sum(word in slots[s] for word in words) >= len(words))]
 
 
-def _contexts(chosen: Iterable[Slot], slots: Slots, seed: int) -> tuple[Occurrence, ...]:
+def _contexts(chosen_slots: Iterable[Slot], slots: Slots, seed: int) -> tuple[Occurrence, ...]:
     contexts: dict[tuple[str, ...], Occurrence] = {}
-    for slot in chosen:
+    for slot in chosen_slots:
         for of_word in slots[slot].values():
             for occurrence in of_word:
                 contexts.setdefault(_rest(occurrence), occurrence)
-    return tuple(contexts[rest] for rest in sorted(contexts, key=lambda one: seed_of("context", seed, list(one))))
+    return tuple(
+        contexts[key] for key in sorted(contexts, key=lambda key_words: seed_of("context", seed, list(key_words)))
+    )
 
 
 def _rest(occurrence: Occurrence) -> tuple[str, ...]:
     """Returns the context of an occurrence: its prompt without the word."""
-    rest = (*occurrence.tokens[: occurrence.at], "", *occurrence.tokens[occurrence.at + 1 :])
-    return tuple(token.lower() for token in rest)
+    other_tokens = (*occurrence.tokens[: occurrence.at], "", *occurrence.tokens[occurrence.at + 1 :])
+    return tuple(token.lower() for token in other_tokens)
 
 
 def first_look(family: Family, kept: Collection[str], sizes: tuple[int, int], share: int, seed: int) -> SlotDesign:
@@ -124,8 +130,8 @@ def first_look(family: Family, kept: Collection[str], sizes: tuple[int, int], sh
     used.
     """
     count = min(sizes[0], len(family.contexts) // share)
-    chosen = family.contexts[:count]
-    blocks = tuple(_block(occurrence, family, family.words, kept, (sizes[1], seed)) for occurrence in chosen)
+    contexts = family.contexts[:count]
+    blocks = tuple(_block(occurrence, family, family.words, kept, (sizes[1], seed)) for occurrence in contexts)
     return SlotDesign(family.slot, family.words, blocks)
 
 
@@ -141,15 +147,17 @@ def second_look(
     if not tested:
         return None
     most = max(counts[word] for word in tested)
-    others = tuple(word for word in family.words if word not in tested)
-    if len(others) < LEAST_OTHERS:
-        tested, others = family.words, ()
+    references = tuple(word for word in family.words if word not in tested)
+    if len(references) < LEAST_OTHERS:
+        tested, references = family.words, ()
     blocks = []
     for number, occurrence in enumerate(family.contexts[sizes[0] :][:most]):
         present = [word for word in tested if counts.get(word, most) > number]
-        compared = [others[(REFERENCES * number + k) % len(others)] for k in range(REFERENCES if others else 0)]
+        compared = [
+            references[(REFERENCES * number + k) % len(references)] for k in range(REFERENCES if references else 0)
+        ]
         blocks.append(_block(occurrence, family, [*present, *compared], kept, (sizes[1], seed)))
-    return SlotDesign(family.slot, tested, tuple(blocks), others)
+    return SlotDesign(family.slot, tested, tuple(blocks), references)
 
 
 def _block(
@@ -157,15 +165,15 @@ def _block(
 ) -> Block:
     """`draw`: images, and the run's seed."""
     seeds = tuple(seed_of("association", draw[1], list(_rest(occurrence)), n) for n in range(draw[0]))
-    without = None if family.noun or occurrence.word in kept else occurrence.without() or None
-    return Block({word: occurrence.with_word(word) for word in words}, without, seeds)
+    prompt_without = None if family.noun or occurrence.word in kept else occurrence.without() or None
+    return Block({word: occurrence.with_word(word) for word in words}, prompt_without, seeds)
 
 
 def wanted(designs: Iterable[SlotDesign]) -> list[tuple[str, Sequence[int]]]:
     """Returns every prompt and its seeds in the experiment."""
     return [
         (prompt, block.seeds)
-        for one in designs
-        for block in one.blocks
+        for design in designs
+        for block in design.blocks
         for prompt in (*block.with_word.values(), *([block.without] if block.without else []))
     ]

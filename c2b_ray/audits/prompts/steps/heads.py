@@ -87,9 +87,9 @@ def train_heads(
         int(step) for step in np.unique(np.linspace(0, generator.denoising_steps - 1, DEFAULT_STEPS).round())
     )
     examples = yield from _examples(generator, teacher, questions, plan, steps)
-    held = _held_out(plan)[examples.prompt]
+    is_held_out = _held_out(plan)[examples.prompt]
     for name, question in questions.items():
-        yield _of_attribute(name, question, examples, held, (plan, steps, train))
+        yield _of_attribute(name, question, examples, is_held_out, (plan, steps, train))
 
 
 def _examples(
@@ -104,24 +104,24 @@ def _examples(
     requests = [
         GenerationRequest(plan.prompts[n], seed_of("heads", plan.seed, plan.prompts[n], k)) for n, k in numbered
     ]
-    activations, kept = [], []
+    activations, prompt_numbers = [], []
     answers: dict[str, list[str]] = {name: [] for name in questions}
     for start in range(0, len(requests), _AT_ONCE):
         yield start
         part = requests[start : start + _AT_ONCE]
-        made = [(at, image.pixels) for at, image in enumerate(images_of(generator, part)) if image.pixels is not None]
-        if not made:
+        decoded = [(i, image.pixels) for i, image in enumerate(images_of(generator, part)) if image.pixels is not None]
+        if not decoded:
             continue
-        seen, images = [at for at, _ in made], [pixels for _, pixels in made]
-        activations.append(generator.activations([part[at] for at in seen], plan.activation, steps))
-        kept += [numbered[start + at][0] for at in seen]
+        positions, images = [i for i, _ in decoded], [pixels for _, pixels in decoded]
+        activations.append(generator.activations([part[i] for i in positions], plan.activation, steps))
+        prompt_numbers += [numbered[start + i][0] for i in positions]
         for name, question in questions.items():
-            said = teacher.answer(images, [question] * len(images))
-            answers[name] += [answer.choice or "" for answer in said]
+            replies = teacher.answer(images, [question] * len(images))
+            answers[name] += [answer.choice or "" for answer in replies]
     yield len(requests)
-    if not kept:
+    if not prompt_numbers:
         raise ConfigError("heads.prompts", "the generator made no image of any prompt that heads could learn from")
-    return _Examples(np.concatenate(activations), answers, np.array(kept, np.int64))
+    return _Examples(np.concatenate(activations), answers, np.array(prompt_numbers, np.int64))
 
 
 def _held_out(plan: HeadPlan) -> NDArray[np.bool_]:
@@ -137,27 +137,27 @@ def _of_attribute(
     name: str,
     question: Question,
     examples: _Examples,
-    held: NDArray[np.bool_],
-    how: tuple[HeadPlan, Sequence[int], Train],
+    is_held_out: NDArray[np.bool_],
+    settings: tuple[HeadPlan, Sequence[int], Train],
 ) -> Trained:
-    plan, steps, train = how
-    said = np.array(examples.answers[name])
-    learned, checked = Counter(said[~held].tolist()), Counter(said[held].tolist())
+    plan, steps, train = settings
+    choices = np.array(examples.answers[name])
+    learned, checked = Counter(choices[~is_held_out].tolist()), Counter(choices[is_held_out].tolist())
     values = tuple(v for v in question.choices if learned[v] >= LEAST_EXAMPLES and checked[v] >= LEAST_HELD_OUT)
     missing = tuple(value for value in question.choices if value not in values)
     if len(values) < 2:
         nothing = balanced_accuracy([], [], [], len(question.choices))
         return Trained(name, values, {}, {steps[0]: nothing}, None, 0, 0, missing)
-    known = np.isin(said, values)
-    labels = np.array([values.index(value) if value in values else 0 for value in said.tolist()], np.int64)
-    learn, test = known & ~held, known & held
+    is_known = np.isin(choices, values)
+    labels = np.array([values.index(value) if value in values else 0 for value in choices.tolist()], np.int64)
+    learn, test = is_known & ~is_held_out, is_known & is_held_out
     heads, accuracy = {}, {}
-    for at, step in enumerate(steps):
-        rows = examples.activations[:, at]
+    for position, step in enumerate(steps):
+        rows = examples.activations[:, position]
         heads[step] = train(rows[learn], labels[learn], len(values))
-        named = heads[step].logits(rows[test]).argmax(axis=1)
+        predicted = heads[step].logits(rows[test]).argmax(axis=1)
         confidence = 1 - plan.alpha / len(steps)
-        accuracy[step] = balanced_accuracy(labels[test], named, examples.prompt[test], len(values), confidence)
+        accuracy[step] = balanced_accuracy(labels[test], predicted, examples.prompt[test], len(values), confidence)
     prompts = len(np.unique(examples.prompt[test]))
     return Trained(name, values, heads, accuracy, guiding_step(accuracy), prompts, int(test.sum()), missing)
 
@@ -165,10 +165,12 @@ def _of_attribute(
 def guiding_step(accuracy: Mapping[int, BalancedAccuracy]) -> int | None:
     """Returns the earliest step that is not clearly worse than the best one, because it costs least; None where even
     the best may be at chance."""
-    known = {step: one for step, one in accuracy.items() if not np.isnan(one.value)}
-    if not known:
+    measured = {step: balanced for step, balanced in accuracy.items() if not np.isnan(balanced.value)}
+    if not measured:
         return None
-    best = max(known.values(), key=lambda one: one.value)
+    best = max(measured.values(), key=lambda balanced: balanced.value)
     if best.low <= best.chance:
         return None
-    return min(step for step, one in known.items() if one.value >= best.low and one.low > one.chance)
+    return min(
+        step for step, balanced in measured.items() if balanced.value >= best.low and balanced.low > balanced.chance
+    )

@@ -69,13 +69,15 @@ def written(
         missing = count - len(result)
         if missing <= 0:
             break
-        wanted = (
+        open_prompts = (
             [(subjects[n % len(subjects)], n) for n in range(count)]
             if attempt == 0
             else [(subjects[n % len(subjects)], attempt * count + n) for n in range(missing)]
         )
-        requests = [_request(target, subject, biased, seed_of("written", seed, biased, n)) for subject, n in wanted]
-        for (subject, _), reply in zip(wanted, model.chat(requests), strict=True):
+        requests = [
+            _request(target, subject, biased, seed_of("written", seed, biased, n)) for subject, n in open_prompts
+        ]
+        for (subject, _), reply in zip(open_prompts, model.chat(requests), strict=True):
             text = " ".join(reply.text.strip().strip('"').split())
             if reply.error is None and text and len(result) < count:
                 result.setdefault(text, subject)
@@ -138,28 +140,28 @@ def judge(batch: pa.Table, models: JudgeModels, about: ImageQuestions) -> pa.Tab
     images = images_of(models.generator, requests)
     pixels, reasons = [image.pixels for image in images], [image.error for image in images]
     answers = {name: _answers(models.judge, pixels, question) for name, question in about.questions.items()}
-    rows, at = [], 0
+    rows, start = [], 0
     for order in orders_of:
         size = len(order["seeds"])
-        part = slice(at, at + size)
-        at += size
-        said = [answer for name in about.questions for answer in answers[name][part]]
+        part = slice(start, start + size)
+        start += size
+        answers_of_order = [answer for name in about.questions for answer in answers[name][part]]
         reason = next((why for why in reasons[part] if why), "the judge gave no answer")
         rows.append(
             {
                 **order,
                 "generator": about.generator,
                 "attributes": list(about.questions),
-                "answers": said,
-                "error": None if any(said) else reason,
+                "answers": answers_of_order,
+                "error": None if any(answers_of_order) else reason,
             }
         )
     return pa.Table.from_pylist(rows, schema=JUDGED)
 
 
 def _answers(judge_model: Captioner, pixels: Sequence[Pixels | None], question: Question) -> list[str | None]:
-    seen = [image for image in pixels if image is not None]
-    answers = iter(judge_model.answer(seen, [question] * len(seen)) if seen else [])
+    images = [image for image in pixels if image is not None]
+    answers = iter(judge_model.answer(images, [question] * len(images)) if images else [])
     return [None if image is None else next(answers).choice for image in pixels]
 
 
@@ -169,9 +171,9 @@ def pictures(batch: pa.Table, generator: ImageGenerator, name: str) -> pa.Table:
     for order in batch.to_pylist():
         requests = [GenerationRequest(order["prompt"], seed) for seed in order["seeds"]]
         images = images_of(generator, requests)
-        shown = [None if image.pixels is None else png(image.pixels) for image in images]
-        error = None if any(shown) else next((image.error for image in images), None)
-        rows.append({**order, "generator": name, "pictures": shown, "error": error})
+        pngs = [None if image.pixels is None else png(image.pixels) for image in images]
+        error = None if any(pngs) else next((image.error for image in images), None)
+        rows.append({**order, "generator": name, "pictures": pngs, "error": error})
     return pa.Table.from_pylist([{field: row[field] for field in EXAMPLES.names} for row in rows], schema=EXAMPLES)
 
 
@@ -192,7 +194,7 @@ class Frequencies:
         is known."""
         answers = self._rows[generator, prompt, tuple(seeds)]
         columns = [
-            [np.nan if said is None else float(said == value) for said in answers[name]]
+            [np.nan if answer is None else float(answer == value) for answer in answers[name]]
             for name, value in target.items()
         ]
         result: NDArray[np.float64] = np.asarray(columns, np.float64).prod(axis=0)

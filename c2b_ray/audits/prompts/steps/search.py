@@ -108,22 +108,22 @@ class JudgeGuide:
     def probabilities(self, prompts: Sequence[str], seeds: Sequence[int]) -> Shares:
         requests = [GenerationRequest(prompt, seed) for prompt, seed in product(prompts, seeds)]
         images = images_of(self.generator, requests)
-        seen = [(at, image.pixels) for at, image in enumerate(images) if image.pixels is not None]
+        made = [(i, image.pixels) for i, image in enumerate(images) if image.pixels is not None]
         result = np.full(len(requests), np.nan)
-        if seen:
-            result[[at for at, _ in seen]] = self._judged([pixels for _, pixels in seen])
+        if made:
+            result[[i for i, _ in made]] = self._judged([pixels for _, pixels in made])
         return result.reshape(len(prompts), len(seeds))
 
     def _judged(self, images: list[Pixels]) -> Shares:
         result = np.ones(len(images))
         for question, value in zip(self.questions, self.target, strict=True):
-            for at, answer in enumerate(self.judge.answer(images, [question] * len(images))):
+            for i, answer in enumerate(self.judge.answer(images, [question] * len(images))):
                 if answer.error is not None:
-                    result[at] = np.nan
+                    result[i] = np.nan
                 elif answer.probabilities is not None:
-                    result[at] *= answer.probabilities[question.choices.index(value)]
+                    result[i] *= answer.probabilities[question.choices.index(value)]
                 else:
-                    result[at] *= answer.choice == value
+                    result[i] *= answer.choice == value
         return result
 
 
@@ -138,16 +138,16 @@ class Counted:
     def probabilities(self, prompts: Sequence[str], seeds: Sequence[int]) -> Shares:
         """Returns the guide's probabilities; only unknown ones are requested, prompts that lack the same seeds
         together."""
-        lacking: dict[tuple[int, ...], list[str]] = {}
+        by_missing_seeds: dict[tuple[int, ...], list[str]] = {}
         for prompt in dict.fromkeys(prompts):
             missing = tuple(seed for seed in seeds if (prompt, seed) not in self._known)
             if missing:
-                lacking.setdefault(missing, []).append(prompt)
-        for missing, some in lacking.items():
-            for prompt, row in zip(some, self.guide.probabilities(some, missing), strict=True):
+                by_missing_seeds.setdefault(missing, []).append(prompt)
+        for missing, texts in by_missing_seeds.items():
+            for prompt, row in zip(texts, self.guide.probabilities(texts, missing), strict=True):
                 self._known.update({(prompt, seed): float(p) for seed, p in zip(missing, row, strict=True)})
-            self.images += len(some) * len(missing)
-            IMAGES.add(len(some) * len(missing))
+            self.images += len(texts) * len(missing)
+            IMAGES.add(len(texts) * len(missing))
         return np.array([[self._known[prompt, seed] for seed in seeds] for prompt in prompts])
 
 
@@ -157,8 +157,8 @@ def bias_scores(probabilities: Shares) -> Shares:
 
     A prompt without any image has the least score, so that a search does not choose it.
     """
-    known = ~np.isnan(probabilities)
-    sums, counts = np.where(known, probabilities, 0.0).sum(axis=1), known.sum(axis=1)
+    is_known = ~np.isnan(probabilities)
+    sums, counts = np.where(is_known, probabilities, 0.0).sum(axis=1), is_known.sum(axis=1)
     means = np.divide(sums, counts, out=np.zeros(len(sums)), where=counts > 0)
     return np.asarray(np.log(np.maximum(means, LEAST)))
 
@@ -226,21 +226,21 @@ def best(candidates: Candidates, guide: Counted, contest: CandidateSelection) ->
     """Returns the winners among the candidates; in a race the better half remains after each round."""
     bias = np.full(len(candidates.texts), np.nan)
 
-    def sorted_by_score(some: Indices, used: int) -> Indices:
-        shares = guide.probabilities([candidates.texts[int(i)] for i in some], contest.seeds[:used])
+    def sorted_by_score(indices: Indices, used: int) -> Indices:
+        shares = guide.probabilities([candidates.texts[int(i)] for i in indices], contest.seeds[:used])
         weight = _OF_PARENT * contest.step if contest.raced else 0
-        bias[some] = _shrunken(shares, candidates.before[some], weight)
-        return some[np.argsort(-(candidates.priors[some] + contest.weight * bias[some]), kind="stable")]
+        bias[indices] = _shrunken(shares, candidates.before[indices], weight)
+        return indices[np.argsort(-(candidates.priors[indices] + contest.weight * bias[indices]), kind="stable")]
 
-    left, used = np.arange(len(candidates.texts)), 0
+    remaining, used = np.arange(len(candidates.texts)), 0
     while True:
         used = min(used + contest.step, len(contest.seeds))
-        left = sorted_by_score(left, used)
-        half = -(-len(left) // 2)
+        remaining = sorted_by_score(remaining, used)
+        half = -(-len(remaining) // 2)
         if half <= contest.keep or used == len(contest.seeds):
             break
-        left = left[:half]
-    winners = np.array(_capped(left.tolist(), candidates.parents, contest), np.intp)
+        remaining = remaining[:half]
+    winners = np.array(_capped(remaining.tolist(), candidates.parents, contest), np.intp)
     if len(winners) < len(candidates.texts) and used < len(contest.seeds):
         used = min(used + contest.step, len(contest.seeds))
         winners = sorted_by_score(winners, used)
@@ -249,19 +249,19 @@ def best(candidates: Candidates, guide: Counted, contest: CandidateSelection) ->
 
 def _capped(order: Sequence[int], parents: Sequence[int], contest: CandidateSelection) -> list[int]:
     """Returns the first of the order that may win together, and others where there are too few of them."""
-    kept: list[int] = []
+    first: list[int] = []
     spare: list[int] = []
     for i in order:
-        siblings = sum(parents[other] == parents[i] for other in kept)
-        (kept if parents[i] < 0 or siblings < contest.of_parent else spare).append(i)
-    return [*kept, *spare][: contest.keep]
+        siblings = sum(parents[other] == parents[i] for other in first)
+        (first if parents[i] < 0 or siblings < contest.of_parent else spare).append(i)
+    return [*first, *spare][: contest.keep]
 
 
 def _shrunken(shares: Shares, parents: Shares, images: int) -> Shares:
     """Returns bias scores with the mean shrunk towards that of the text that each candidate continues, with a weight of
     `images` images."""
-    known = ~np.isnan(shares)
-    sums, counts = np.where(known, shares, 0.0).sum(axis=1), known.sum(axis=1)
+    is_known = ~np.isnan(shares)
+    sums, counts = np.where(is_known, shares, 0.0).sum(axis=1), is_known.sum(axis=1)
     before = np.exp(parents)
     weight = np.where(np.isnan(before), 0, images)
     total = counts + weight
@@ -363,10 +363,10 @@ class Search:
         usable = [token for token in tokens if token.token_id not in ends and np.isfinite(token.log_prob)]
         if not usable:
             return []  # the model ends at once
-        wanted = self.settings.beams * self.settings.expansion
+        count = self.settings.beams * self.settings.expansion
         weights = softmax([token.log_prob for token in usable])
-        drawn = dict.fromkeys(self._random.choice(len(usable), wanted, p=weights).tolist())
-        return self._usable([self._child(None, -1, usable[i]) for i in drawn], wanted)
+        draws = dict.fromkeys(self._random.choice(len(usable), count, p=weights).tolist())
+        return self._usable([self._child(None, -1, usable[i]) for i in draws], count)
 
     def _expanded(self, beams: Sequence[Beam]) -> list[Beam]:
         """Returns E candidates of each beam, drawn from its E′ likeliest next tokens; beams that may end are saved.
@@ -377,13 +377,15 @@ class Search:
         share = -(-settings.beams // len(beams))
         pools = self.model.continuations([(*self._start, *beam.tokens) for beam in beams], share * settings.pool)
         result: list[Beam] = []
-        for at, (beam, pool) in enumerate(zip(beams, pools, strict=True)):
+        for position, (beam, pool) in enumerate(zip(beams, pools, strict=True)):
             ending = [token for token in pool if token.token_id in ends]
             if ending and len(beam.tokens) >= settings.tokens[0]:
                 self._save(beam, float(np.logaddexp.reduce([token.log_prob for token in ending])))
-            others = [token for token in pool if token.token_id not in ends]
-            order = gumbel_order([token.log_prob for token in others], self._random)
-            result += self._usable([self._child(beam, at, others[i]) for i in order], share * settings.expansion)
+            continuing = [token for token in pool if token.token_id not in ends]
+            order = gumbel_order([token.log_prob for token in continuing], self._random)
+            result += self._usable(
+                [self._child(beam, position, continuing[i]) for i in order], share * settings.expansion
+            )
         return result
 
     def _child(self, beam: Beam | None, parent: int, token: TokenLogProb) -> Beam:
@@ -391,12 +393,12 @@ class Search:
         bias = beam.bias if beam else float("nan")
         return Beam((*tokens, token.token_id), "", prior + token.log_prob, bias, parent)
 
-    def _usable(self, children: list[Beam], wanted: int) -> list[Beam]:
-        """Returns the first `wanted` children that add readable text and do not name the value."""
+    def _usable(self, children: list[Beam], most: int) -> list[Beam]:
+        """Returns the first `most` children that add readable text and do not name the value."""
         result: list[Beam] = []
         texts = self.model.texts_of([child.tokens for child in children]) if children else []
         for child, text in zip(children, texts, strict=True):
-            if len(result) == wanted:
+            if len(result) == most:
                 break
             plain = " ".join(text.split())
             if not plain:
@@ -420,20 +422,20 @@ class Search:
         settings = self.settings
         seeds = (*self._seeds[self._turn :], *self._seeds[: self._turn])
         contest = CandidateSelection(keep, settings.of_parent, settings.weight, seeds, settings.raced)
-        about = Candidates(
+        pool = Candidates(
             [beam.text for beam in candidates],
             np.array([beam.log_prior for beam in candidates]),
             [beam.parent for beam in candidates],
             np.array([beam.bias for beam in candidates]),
         )
-        ranked = best(about, self.guide, contest)
+        ranked = best(pool, self.guide, contest)
         self._turn = (self._turn + ranked.used) % len(self._seeds)
         return [replace(candidates[i], bias=float(ranked.bias[i])) for i in ranked.order]
 
     def _save(self, beam: Beam, log_prob: float) -> None:
         ended = Beam(beam.tokens, beam.text, beam.log_prior + log_prob, beam.bias)
-        known = self._ended.get(beam.text)
-        if known is None or known.log_prior < ended.log_prior:
+        saved = self._ended.get(beam.text)
+        if saved is None or saved.log_prior < ended.log_prior:
             self._ended[beam.text] = ended
 
     def _end_all(self, beams: Sequence[Beam]) -> None:
@@ -464,7 +466,7 @@ class Search:
             ScoredPrompt(beam.text, beam.log_prior, float(b), beam.log_prior + self.settings.weight * float(b))
             for beam, b in zip(ended, bias, strict=True)
         ]
-        return diverse(sorted(scored, key=lambda one: -one.score), self.settings.overlap)[: self.settings.keep]
+        return diverse(sorted(scored, key=lambda prompt: -prompt.score), self.settings.overlap)[: self.settings.keep]
 
     def _score(self, beam: Beam) -> float:
         return beam.log_prior + self.settings.weight * beam.bias
@@ -472,10 +474,10 @@ class Search:
 
 def diverse(scored: Sequence[ScoredPrompt], overlap: float) -> list[ScoredPrompt]:
     """Removes prompts that share more than `overlap` of their words (Jaccard) with a better one."""
-    kept: list[ScoredPrompt] = []
-    for one in scored:
-        words = set(words_of(one.text))
-        others = (set(words_of(other.text)) for other in kept)
-        if all(len(words & other) <= overlap * len(words | other) for other in others):
-            kept.append(one)
-    return kept
+    result: list[ScoredPrompt] = []
+    for prompt in scored:
+        words = set(words_of(prompt.text))
+        words_of_kept = (set(words_of(other.text)) for other in result)
+        if all(len(words & other) <= overlap * len(words | other) for other in words_of_kept):
+            result.append(prompt)
+    return result

@@ -68,7 +68,7 @@ class Target:
 
 def targets_of(attributes: Mapping[str, AttributeTask], intersections: Iterable[Sequence[str]]) -> list[Target]:
     """Returns every value that is searched for, then every pair of values of an intersection."""
-    single = [Target((name,), (value,)) for name, about in attributes.items() for value in _wanted(about)]
+    single = [Target((name,), (value,)) for name, task in attributes.items() for value in _wanted(task)]
     crossed = [
         Target(tuple(names), values)
         for names in intersections
@@ -77,14 +77,14 @@ def targets_of(attributes: Mapping[str, AttributeTask], intersections: Iterable[
     return [*single, *crossed]
 
 
-def _wanted(about: AttributeTask) -> Sequence[str]:
-    return about.targets or about.values
+def _wanted(task: AttributeTask) -> Sequence[str]:
+    return task.targets or task.values
 
 
-def question_of(name: str, about: AttributeTask) -> Question:
+def question_of(name: str, task: AttributeTask) -> Question:
     """Returns the judge's question about an image."""
-    texts = None if about.texts is None else tuple(about.texts[value] for value in about.values)
-    return Question(about.question or f"What is the {name} in this image?", tuple(about.values), texts)
+    texts = None if task.texts is None else tuple(task.texts[value] for value in task.values)
+    return Question(task.question or f"What is the {name} in this image?", tuple(task.values), texts)
 
 
 def leaks_of_target(target: Target, attributes: Mapping[str, AttributeTask]) -> LeakWords:
@@ -139,12 +139,14 @@ def search_tasks(plan: SearchPlan, subjects: Sequence[str], weights: Mapping[str
     rows = []
     for number, target in enumerate(plan.targets):
         leaks = plan.leaks[number]
-        able = [s for s in subjects if not plan.settings.filtered or leaks.word(s) is None]
+        usable_subjects = [s for s in subjects if not plan.settings.filtered or leaks.word(s) is None]
         for method, weight in weights.items():
-            for at in range(count if able else 0):
-                subject = able[at % len(able)]
-                seed = seed_of("prompt search", plan.seed, target.attribute, target.value, subject, at)
-                identity = content_id("prompt search", plan.identity, target.attribute, target.value, weight, at)
+            for search_number in range(count if usable_subjects else 0):
+                subject = usable_subjects[search_number % len(usable_subjects)]
+                seed = seed_of("prompt search", plan.seed, target.attribute, target.value, subject, search_number)
+                identity = content_id(
+                    "prompt search", plan.identity, target.attribute, target.value, weight, search_number
+                )
                 rows.append((content_id(identity, subject, seed), number, method, weight, subject, seed))
     return pa.Table.from_pylist([dict(zip(ORDERS.names, row, strict=True)) for row in rows], schema=ORDERS)
 
@@ -156,13 +158,13 @@ def search(batch: pa.Table, models: SearchModels, plan: SearchPlan) -> pa.Table:
         target = plan.targets[order["target"]]
         settings = replace(plan.settings, weight=order["weight"])
         guide = Counted(models.guide(target))
-        one = Search(models.language_model, guide, plan.leaks[order["target"]], settings, order["seed"])
+        prompt_search = Search(models.language_model, guide, plan.leaks[order["target"]], settings, order["seed"])
         attribute, _ = target.words
         start = models.language_model.reply_start(
             prompts.messages(NEUTRAL, subject=order["subject"], attribute=attribute)
         )
-        best = one.run(start)
-        about = {
+        best = prompt_search.run(start)
+        fields = {
             "search_id": order["search_id"],
             "attribute": target.attribute,
             "value": target.value,
@@ -170,17 +172,17 @@ def search(batch: pa.Table, models: SearchModels, plan: SearchPlan) -> pa.Table:
             "method": order["method"],
             "subject": order["subject"],
         }
-        rows.append({**about, **_result(best, one)})
+        rows.append({**fields, **_result(best, prompt_search)})
     return pa.Table.from_pylist(rows, schema=SEARCHES)
 
 
-def _result(best: Sequence[ScoredPrompt], one: Search) -> dict[str, object]:
+def _result(best: Sequence[ScoredPrompt], prompt_search: Search) -> dict[str, object]:
     return {
         "prompts": [prompt.text for prompt in best],
         "log_priors": [prompt.log_prior for prompt in best],
         "bias_scores": [prompt.bias for prompt in best],
-        "images_used": one.guide.images,
-        "candidates": one.candidates + one.rejected,
-        "rejected": one.rejected,
+        "images_used": prompt_search.guide.images,
+        "candidates": prompt_search.candidates + prompt_search.rejected,
+        "rejected": prompt_search.rejected,
         "error": None if best else "no prompt came to an end without naming the value",
     }

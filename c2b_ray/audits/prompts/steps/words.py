@@ -43,15 +43,15 @@ class Occurrence:
 
     @property
     def slot(self) -> Slot:
-        before: list[str] = []
+        words_before: list[str] = []
         for token in reversed(self.tokens[: self.at]):
-            if token.lower() not in _FUNCTION or len(before) == 3:
+            if token.lower() not in _FUNCTION or len(words_before) == 3:
                 break
-            before.append("a" if token.lower() in ARTICLES else token.lower())
-        after = self.tokens[self.at + 1].lower() if self.at + 1 < len(self.tokens) else ""
-        begins = not before and self.at == 0
-        first = "^" if begins else " ".join(reversed(before)) or "~"
-        return first, "word" if after and after not in _FUNCTION and after[0].isalnum() else "end"
+            words_before.append("a" if token.lower() in ARTICLES else token.lower())
+        word_after = self.tokens[self.at + 1].lower() if self.at + 1 < len(self.tokens) else ""
+        begins = not words_before and self.at == 0
+        first = "^" if begins else " ".join(reversed(words_before)) or "~"
+        return first, "word" if word_after and word_after not in _FUNCTION and word_after[0].isalnum() else "end"
 
     def with_word(self, word: str) -> str:
         """Returns the prompt with another word instead of this one, with a matching article."""
@@ -70,14 +70,14 @@ class Occurrence:
     @property
     def _from(self) -> int:
         """The first token that only leads up to the word."""
-        at = self.at
+        position = self.at
         while (
             self.slot[1] == "end"
-            and at
-            and (self.tokens[at - 1].lower() in _FUNCTION or not _is_word(self.tokens[at - 1]))
+            and position
+            and (self.tokens[position - 1].lower() in _FUNCTION or not _is_word(self.tokens[position - 1]))
         ):
-            at -= 1
-        return at
+            position -= 1
+        return position
 
 
 def _is_word(token: str) -> bool:
@@ -88,8 +88,8 @@ def occurrences(prompt: str) -> list[Occurrence]:
     """Returns every content word of the prompt."""
     tokens = tuple(_TOKEN.findall(prompt))
     return [
-        Occurrence(tokens, at)
-        for at, token in enumerate(tokens)
+        Occurrence(tokens, position)
+        for position, token in enumerate(tokens)
         if token[0].isalpha() and len(token) > 1 and token.lower() not in _FUNCTION | LEADS
     ]
 
@@ -97,10 +97,10 @@ def occurrences(prompt: str) -> list[Occurrence]:
 def text_of(tokens: Sequence[str]) -> str:
     """Returns the tokens as text, with `a` or `an` by the sound that follows."""
     fixed = list(tokens)
-    for at, token in enumerate(fixed[:-1]):
-        if token.lower() in ("a", "an") and fixed[at + 1][0].isalpha():
-            right = a_or_an(fixed[at + 1])
-            fixed[at] = right.capitalize() if token[0].isupper() else right
+    for position, token in enumerate(fixed[:-1]):
+        if token.lower() in ("a", "an") and fixed[position + 1][0].isalpha():
+            right = a_or_an(fixed[position + 1])
+            fixed[position] = right.capitalize() if token[0].isupper() else right
     text = re.sub(r"\s+([,.;:!?])", r"\1", " ".join(fixed))
     return re.sub(r"^[\s,;:]+|[\s,;:]+$", "", text)
 
@@ -110,10 +110,10 @@ def parts(prompt: str) -> list[tuple[str, str]]:
     is kept."""
     result: dict[str, str] = {}
     for occurrence in occurrences(prompt):
-        without = occurrence.without()
-        if not without or (occurrence.slot[0] in ("^", "a", "~", "of a") and occurrence.slot[1] == "end"):
+        prompt_without = occurrence.without()
+        if not prompt_without or (occurrence.slot[0] in ("^", "a", "~", "of a") and occurrence.slot[1] == "end"):
             continue  # the noun that the prompt is about
-        result.setdefault(occurrence.part, without)
+        result.setdefault(occurrence.part, prompt_without)
     return list(result.items())
 
 
@@ -228,29 +228,29 @@ def inflections(word: str) -> frozenset[str]:
         forms.add(word.removesuffix("e")[:-1] + "ves")
     if word.endswith("man"):
         forms |= {word[:-2] + "en", word[:-2] + "ens"}
-    others = frozenset() if word in _OTHER_WORDS else _OTHER_WORDS
-    return frozenset({word, *(forms - others), *_IRREGULAR.get(word, ())})
+    unrelated = frozenset() if word in _OTHER_WORDS else _OTHER_WORDS
+    return frozenset({word, *(forms - unrelated), *_IRREGULAR.get(word, ())})
 
 
 def bases(word: str) -> tuple[str, ...]:
     """Returns the words of which this one may be an inflection: "rain" of "rainy", "smile" of "smiling", "dog" of
     "dogs", "old" of "older"; none for a word that is none, or for one too short to say."""
-    found = [base for base, forms in _IRREGULAR.items() if word in forms]
+    result = [base for base, forms in _IRREGULAR.items() if word in forms]
     if word in _FIXED | _NOT_INFLECTED:
-        return tuple(found)
+        return tuple(result)
     if word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        found += [word[:-1], *([word[:-2]] if word.endswith(("ses", "xes", "zes", "ches", "shes")) else [])]
-        found += [word[:-3] + ending for ending in ("f", "fe") if word.endswith("ves")]
-        found += [word[:-3] + "y"] if word.endswith("ies") else []
+        result += [word[:-1], *([word[:-2]] if word.endswith(("ses", "xes", "zes", "ches", "shes")) else [])]
+        result += [word[:-3] + ending for ending in ("f", "fe") if word.endswith("ves")]
+        result += [word[:-3] + "y"] if word.endswith("ies") else []
     if word.endswith("ying"):
-        found.append(word[:-4] + "ie")
+        result.append(word[:-4] + "ie")
     for ending in ("ing", "ed", "y", "en"):
         stem = word.removesuffix(ending)
         if stem != word and (stem[-1:] not in ("", *_VOWELS) or stem.endswith("oo")):
-            found += _with_ending_restored(stem)
-    found += [adjective for adjective in sorted(_COMPARED) if word in _compared(adjective)]
+            result += _with_ending_restored(stem)
+    result += [adjective for adjective in sorted(_COMPARED) if word in _compared(adjective)]
     return tuple(
-        base for base in dict.fromkeys(found) if len(base) > 2 and any(letter in base for letter in _VOWELS + "y")
+        base for base in dict.fromkeys(result) if len(base) > 2 and any(letter in base for letter in _VOWELS + "y")
     )
 
 
@@ -329,8 +329,8 @@ def words_of(text: str) -> list[str]:
 
 def _plain(text: str) -> str:
     letters = unicodedata.normalize("NFKD", text)
-    kept = (letter for letter in letters if unicodedata.category(letter) not in ("Mn", "Cf"))
-    return "".join(kept).casefold()
+    base_letters = (letter for letter in letters if unicodedata.category(letter) not in ("Mn", "Cf"))
+    return "".join(base_letters).casefold()
 
 
 @dataclass(frozen=True)
@@ -345,22 +345,22 @@ class LeakWords:
         return self._first(words_of(text)) or self._first(words_of(_HYPHENS.sub("", text)))
 
     def _first(self, words: Sequence[str]) -> str | None:
-        for at in range(len(words)):
+        for start in range(len(words)):
             for phrase in self.phrases:
-                if end := _end(words, at, phrase):
-                    return " ".join(words[at:end])
+                if end := _end(words, start, phrase):
+                    return " ".join(words[start:end])
         return None
 
 
-def _end(words: Sequence[str], at: int, phrase: Sequence[frozenset[str]]) -> int | None:
-    """Returns where the phrase that begins at `at` ends; None where none begins there."""
+def _end(words: Sequence[str], position: int, phrase: Sequence[frozenset[str]]) -> int | None:
+    """Returns where the phrase that begins at `position` ends; None where none begins there."""
     for number, forms in enumerate(phrase):
-        while number and at < len(words) and words[at] in _DETERMINERS - forms:
-            at += 1
-        if at == len(words) or words[at] not in forms:
+        while number and position < len(words) and words[position] in _DETERMINERS - forms:
+            position += 1
+        if position == len(words) or words[position] not in forms:
             return None
-        at += 1
-    return at
+        position += 1
+    return position
 
 
 def leaks_of(names: Iterable[str], synonyms: Mapping[str, Sequence[str]]) -> LeakWords:
@@ -371,9 +371,11 @@ def leaks_of(names: Iterable[str], synonyms: Mapping[str, Sequence[str]]) -> Lea
         plain = words_of(name.replace("_", " "))
         core = " ".join(word for word in plain if word not in _EMPTY) or " ".join(plain)
         stems = bases(core) if " " not in core else ()
-        known = [word for one in (core, *stems) for word in SYNONYMS.get(_ALIASES.get(one, one), "").split()]
-        whole = [name] if " " in core else []  # "cup of coffee" beside "cup coffee"
-        texts += [core, *whole, *stems, *known, *synonyms.get(name, ())]
+        synonyms_known = [
+            word for form in (core, *stems) for word in SYNONYMS.get(_ALIASES.get(form, form), "").split()
+        ]
+        whole_name = [name] if " " in core else []  # "cup of coffee" beside "cup coffee"
+        texts += [core, *whole_name, *stems, *synonyms_known, *synonyms.get(name, ())]
     phrases = dict.fromkeys(_named_by(text) for text in texts)
     phrases |= {("".join(phrase),): None for phrase in phrases if len(phrase) > 1}  # "ice cream" and "icecream"
     return LeakWords(tuple(_forms(phrase) for phrase in phrases if phrase))

@@ -52,14 +52,14 @@ def migrate(db: Database, to: str | None = None, *, discard: bool = False) -> tu
         if tx.locks_rows:
             tx.execute(text("SET LOCAL statement_timeout = 0"))
             tx.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
-        before = _revision(tx)
-        _refuse_unknown(before)
-        if target == EMPTY and before != EMPTY and not discard:
+        old_revision = _revision(tx)
+        _refuse_unknown(old_revision)
+        if target == EMPTY and old_revision != EMPTY and not discard:
             raise SchemaError(
                 "revision 0 is an empty database: all of the ledger would be lost; to do it, add --discard"
             )
-        _run(tx, before, target)
-    return before, target
+        _run(tx, old_revision, target)
+    return old_revision, target
 
 
 def prepare(db: Database) -> None:
@@ -71,28 +71,28 @@ def prepare(db: Database) -> None:
 
 def require_current(db: Database) -> None:
     """Raises SchemaError, with the command to run, if the database is not at the newest revision."""
-    there = revision(db)
-    _refuse_unknown(there)
-    if there != newest():
+    stored = revision(db)
+    _refuse_unknown(stored)
+    if stored != newest():
         raise SchemaError(
-            f"the database is at revision {there}, this version works with {newest()}; back it up, then run: "
+            f"the database is at revision {stored}, this version works with {newest()}; back it up, then run: "
             "c2b endpoint migrate"
         )
 
 
-def _refuse_unknown(there: str) -> None:
-    if there not in (EMPTY, *revisions()):
+def _refuse_unknown(stored: str) -> None:
+    if stored not in (EMPTY, *revisions()):
         raise SchemaError(
-            f"the database is at revision {there[:50]}, which this version does not know (it knows up to {newest()}); "
+            f"the database is at revision {stored[:50]}, which this version does not know (it knows up to {newest()}); "
             f"install the version that made it, or with that version run: c2b endpoint migrate --to {newest()}"
         )
 
 
 def _revision(tx: Transaction) -> str:
-    there = MigrationContext.configure(tx.connection).get_current_revision()
-    if there is None and inspect(tx.connection).has_table("jobs"):
+    stored = MigrationContext.configure(tx.connection).get_current_revision()
+    if stored is None and inspect(tx.connection).has_table("jobs"):
         raise SchemaError("the database has a table `jobs` of another program; name another database")
-    return there or EMPTY
+    return stored or EMPTY
 
 
 def _scripts() -> ScriptDirectory:
@@ -102,15 +102,15 @@ def _scripts() -> ScriptDirectory:
     return ScriptDirectory.from_config(config)
 
 
-def _run(tx: Transaction, before: str, target: str) -> None:
-    known = [EMPTY, *revisions()]
-    up = known.index(target) >= known.index(before)
+def _run(tx: Transaction, stored: str, target: str) -> None:
+    ordered = [EMPTY, *revisions()]
+    is_upgrade = ordered.index(target) >= ordered.index(stored)
     destination = "base" if target == EMPTY else target
     scripts = _scripts()
 
-    def steps(there: Any, context: MigrationContext) -> Any:
-        move = scripts._upgrade_revs if up else scripts._downgrade_revs
-        return move(destination, there)
+    def steps(stored: Any, context: MigrationContext) -> Any:
+        move = scripts._upgrade_revs if is_upgrade else scripts._downgrade_revs
+        return move(destination, stored)
 
     with EnvironmentContext(Config(), scripts, fn=steps, destination_rev=destination) as environment:
         environment.configure(connection=tx.connection, transactional_ddl=True)
