@@ -113,13 +113,13 @@ def by_own_names(result: Any) -> tuple[pa.Table, pa.Table]:
     named = [{**row, "wordings": list(w.texts), "negated": w.negated} for row, w in zip(rows, said, strict=True)]
     truth, detected = pa.Table.from_pylist(named, result.truth.schema), result.detected
     texts = sorted({text for table in (truth, detected) for row in table["wordings"].to_pylist() for text in row})
-    vectors = catalog.sentence_encoder(result.config["sentence_encoder"]).encode_sentences(texts).astype(np.float64)
+    vectors = catalog.sentence_encoder(result.config.sentence_encoder).encode_sentences(texts).astype(np.float64)
     unit = dict(zip(texts, vectors / np.linalg.norm(vectors, axis=1, keepdims=True), strict=True))
     pairs = [
         compared(method, truth, detected.filter(pc.equal(detected["source"], method)), unit)
         for method in dict.fromkeys(detected["source"].to_pylist())
     ]
-    levels = Levels({"set": result.thresholds["set"]}, "nearest", result.config["alpha"], result.config["seed"])
+    levels = Levels({"set": result.thresholds["set"]}, "nearest", result.config.alpha, result.config.seed)
     return difference_table(pairs, levels), outcome_table(pairs, levels)
 
 
@@ -226,7 +226,7 @@ def main() -> None:
     kinds = {kind: kind for kind in result.thresholds}
     lines = [*shares(result), *controls(result), *backgrounds(result.outcomes, planted, kinds)]
     lines += own_names(result, planted)
-    print("\n".join([*lines, *paraphrases(result.config["sentence_encoder"], said, dict(result.thresholds))]))
+    print("\n".join([*lines, *paraphrases(result.config.sentence_encoder, said, dict(result.thresholds))]))
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def test_an_audit_is_one_run_of_mlflow_however_often_it_is_logged(run, server, t
     assert logged.info.run_id in first
     assert logged.info.status == "FINISHED"
     assert logged.data.metrics["findings/a_x_1"] == 1  # MLflow takes no question mark in a name
-    assert logged.data.params["task"] == run.config["task"]
+    assert logged.data.params["task"] == run.record.config["task"]
     assert "c2b.gates" not in logged.data.tags
     checks = check(run, ["against"])
     assert log(run, to, checks) == first

@@ -52,10 +52,12 @@ def follow_looks(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps
     """Writes what the answers of each classifier follow, of those that mostly give other answers than the class's.
 
     `source`: of images whose bytes the run does not hold. Where most answers follow the class nothing is described:
-    more cannot follow a look. Nor where images come in clusters, which the test takes as independent, or where a
-    budget decided from the answers which images are drawn.
+    more cannot follow a look. Nor where images come in clusters, which the test takes as independent, where a budget
+    decided from the answers which images are drawn, or where an image has several labels, and so no one answer.
     """
     if config.images.sources != ("labelled",) or config.images.cluster is not None or config.budget is not None:
+        return
+    if run.has("labelled_images"):
         return
     asked = call_with_run(partial(_asked, config=config), run, config, models.runner)
     if not asked and not run.has(TABLE):

@@ -100,8 +100,8 @@ def test_a_function_resumes_by_its_revision_and_without_one_the_refusal_says_so(
 def test_it_stands_in_for_the_files_classifier_and_gives_all_classes(config: dict[str, Any]) -> None:
     config = {**config, "classifier": "world:resnet-control-0", "classes": "all"}
     run = c2b_ray.audit(config, "run", classifier=brightness, labels=LABELS)
-    assert run.config["classes"] == LABELS
-    assert list(run.config["classifier"]) == ["brightness"]
+    assert run.record.config["classes"] == LABELS
+    assert list(run.record.config["classifier"]) == ["brightness"]
 
 
 def test_answers_that_are_no_numbers_are_errors_of_their_rows(config: dict[str, Any]) -> None:

@@ -123,7 +123,7 @@ def test_all_images_are_kept_where_the_config_says_so(photos: Path) -> None:
     images = run.images
     assert images["bytes"].null_count == 0
     assert images["row"].null_count == COUNT
-    assert run.config["keep_images"] is True
+    assert run.record.config["keep_images"] is True
 
 
 def test_a_run_of_a_release_before_goes_on_with_the_bytes_that_it_has(photos: Path) -> None:

@@ -110,7 +110,7 @@ def test_without_an_encoder_a_models_weakness_is_left_out(tmp_path: Path) -> Non
     assert len(keys - wrong) <= 1
     assert {row["neighbours_answer"] for row in listed} == {None}
     assert "No encoder was named" in Path(run.report).read_text()
-    assert run.config["label_errors"] == {"encoder": None}
+    assert run.record.config["label_errors"] == {"encoder": None}
     assert not run.has("embeddings")
 
 

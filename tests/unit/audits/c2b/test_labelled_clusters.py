@@ -49,12 +49,12 @@ def test_a_column_and_the_folder_make_the_same_clusters(photos: Path) -> None:
     assert set(by_column.scores["attribute"].to_pylist()) == {"light"}
     assert by_column.scores["clusters"].to_pylist() == [6, 6]
     assert by_folder.read("clusters").equals(by_column.read("clusters"))
-    assert by_column.config["images"]["cluster"] == "camera"
+    assert by_column.record.config["images"]["cluster"] == "camera"
 
 
 def test_without_clusters_the_run_is_as_before_and_names_the_column(photos: Path) -> None:
     run = audit(photos, "a")
-    assert "cluster" not in run.config["images"], "its id is that of a run without the field"
+    assert "cluster" not in run.record.config["images"], "its id is that of a run without the field"
     assert not run.has("clusters")
     assert run.scores["clusters"].null_count == run.scores.num_rows
     assert any("write `cluster: camera` under `images`" in warning for warning in run.manifest["warnings"])

@@ -137,7 +137,7 @@ def test_a_metric_of_a_finished_run_is_kept_and_told(tmp_path: Path) -> None:
     assert "precision for <b>bus</b> is lower when <b>weather is fog</b>: 6" in page.replace("</b> <b>", "")
     assert "Cells are compared by precision" in page
     assert '<th scope="col" class="number">Precision</th>' in page
-    assert run.config["metric"] == "precision"
+    assert run.record.config["metric"] == "precision"
     assert summary(run).headline.startswith("bus, weather fog: precision ")
     assert "precision" in [column.name for column in summary(run).columns]
 

@@ -67,7 +67,7 @@ def test_the_cameras_of_retrieved_images_are_kept_and_counted(index: str, tmp_pa
 
 def test_without_clusters_the_run_is_as_before(index: str, tmp_path: Path) -> None:
     run = audit(index, tmp_path / "run", None)
-    assert "cluster" not in run.config["images"], "its id is that of a run without the field"
+    assert "cluster" not in run.record.config["images"], "its id is that of a run without the field"
     assert not run.has("clusters")
 
 
