@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from c2b_ray.errors import SpecError
 from c2b_ray.models import catalog
+from c2b_ray.roles import Head
 
 _ZERO_SHOT = "zero-shot answers come from packed weights, which have no gradients"
 WITHOUT = {
@@ -30,14 +31,17 @@ def refuse_without_gradients(text: str) -> None:
         raise SpecError(f"{text}: {reason} (timm:, torchvision:, hf: or a torch module)")
 
 
-def chosen_label(labels: Sequence[str], label: str | None) -> str:
-    """Returns the label to watch; where none is named, the second of two. SpecError lists the classifier's labels, or
-    says that it has one, whose softmax is 1 for every image."""
-    if len(labels) == 1:
+def refuse_independent_labels(name: str, head: Head) -> None:
+    """Raises SpecError where the labels of a classifier do not exclude each other."""
+    if head == "sigmoid":
         raise SpecError(
-            f"the classifier has one output, {labels[0]!r}, whose probability among its outputs is 1 for every image; "
-            "give a module with two: for the logit z of a sigmoid, (0, z)"
+            f"{name}: each of its labels is on its own (head=sigmoid), and directions are searched for labels that "
+            "exclude each other; give a module with two outputs: for the logit z of the label, (0, z)"
         )
+
+
+def chosen_label(labels: Sequence[str], label: str | None) -> str:
+    """Returns the label to watch; where none is named, the second of two. SpecError lists the classifier's labels."""
     if label is None and len(labels) == 2:
         return labels[1]
     if label is None or label not in labels:

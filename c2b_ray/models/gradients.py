@@ -22,7 +22,7 @@ from torchvision.transforms.v2 import functional as F
 
 from c2b_ray.errors import SpecError
 from c2b_ray.models import catalog, devices
-from c2b_ray.models.gradient_schemes import refuse_without_gradients
+from c2b_ray.models.gradient_schemes import refuse_independent_labels, refuse_without_gradients
 from c2b_ray.models.memory_classifier import MemoryClassifier, evaluating
 from c2b_ray.models.pixels.preprocess import OnArrays, OneByOne
 from c2b_ray.models.torch_runtime import TorchClassifier
@@ -66,12 +66,17 @@ class TorchGradients:
         )
 
     def logits_of(self, images: Any) -> torch.Tensor:
-        """Returns logits, float32 (rows, labels)."""
+        """Returns logits, float32 (rows, labels); of one output z for two labels, (0, z)."""
         values = self.prepare(images.to(self._device, torch.float32)).to(self._dtype)
         mode: AbstractContextManager[None] = evaluating(self._module) if self._held else nullcontext()
         with mode:
             logits: torch.Tensor = self._module(values).float()
-        return _as_logits(logits) if self._held else logits
+        logits = _as_logits(logits) if self._held else logits
+        single = logits.dim() == 1 or logits.shape[1] == 1
+        if single and len(self.labels) == 2:
+            score = logits.reshape(-1, 1)
+            return torch.cat([torch.zeros_like(score), score], dim=1)
+        return logits
 
     def probabilities(self, images: Any) -> torch.Tensor:
         return torch.softmax(self.logits_of(images), dim=1)
@@ -93,6 +98,7 @@ def gradient_classifier(text: str) -> TorchGradients:
         raise SpecError(f"{text}: a function has no gradients; pass a torch module")
     if not isinstance(classifier, TorchClassifier | MemoryClassifier) or classifier.preparation is None:
         raise SpecError(f"{text}: {type(classifier).__name__} gives no gradients; timm:, torchvision: and hf: do")
+    refuse_independent_labels(text, classifier.head)
     is_held = isinstance(classifier, MemoryClassifier)
     prepare = _on_tensors(classifier.preparation, text)
     module: Any = classifier.module

@@ -28,7 +28,7 @@ from c2b_ray.config import AuditConfig
 from c2b_ray.engine.images import Selection, selected
 from c2b_ray.engine.stage import Rows, StageConfig
 from c2b_ray.stats.look_alikes import RESAMPLES, FollowedLook, class_answers, followed_look, mean_over_classes
-from c2b_ray.steps.answers import NO_ANSWER, ClassifierAnswers, answers_of
+from c2b_ray.steps.answers import NO_ANSWER, ClassifierAnswers, answers_of, gives_each_label
 from c2b_ray.steps.cells import classes_of_labelled
 from c2b_ray.steps.draw import ImageIds, Ints, Mask, numbered
 from c2b_ray.steps.duplicates import COLUMNS as OF_COPIES
@@ -57,7 +57,7 @@ def follow_looks(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps
     """
     if config.images.sources != ("labelled",) or config.images.cluster is not None or config.budget is not None:
         return
-    if run.has("labelled_images"):
+    if gives_each_label(run.predictions_of(["predicted_class"])):
         return
     asked = call_with_run(partial(_asked, config=config), run, config, models.runner)
     if not asked and not run.has(TABLE):

@@ -21,7 +21,7 @@ from c2b_ray.audits.latent.stage import Specs
 from c2b_ray.config.latent import LatentConfig, Method, Problem
 from c2b_ray.errors import ConfigError, SpecError, nearest
 from c2b_ray.models import catalog
-from c2b_ray.models.gradient_schemes import chosen_label, refuse_without_gradients
+from c2b_ray.models.gradient_schemes import chosen_label, refuse_independent_labels, refuse_without_gradients
 from c2b_ray.storage import files, is_remote
 from c2b_ray.tables import content_id
 from c2b_ray.tables.latent import ProblemRow
@@ -58,6 +58,7 @@ def check_labels(config: LatentConfig) -> None:
         description = descriptions[str(problem.classifier)]
         if description is None:
             continue
+        refuse_independent_labels(str(problem.classifier), description.head)
         label = chosen_label(description.labels, problem.label)
         for name in problem.references:
             reference = descriptions[name]

@@ -43,6 +43,17 @@ def test_a_module_in_memory_keeps_its_mode_and_answers_as_itself(last):
 
 
 @pytest.mark.skipif(not (WEIGHTS / "resnet-control-0").is_dir(), reason="the world's classifiers are not here")
+def test_one_output_is_the_logit_of_the_second_of_two_labels():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 1))
+    kept = memory_classifier.hold({"m": InMemory(module, ["a"], Preprocess(16))})
+    single = gradient_classifier(kept["m"].spec)
+    assert single.labels == ("not a", "a")
+    images = torch.rand(4, 3, 16, 16)
+    logits = single.logits_of(images)
+    expected = module(single.prepare(images))
+    assert torch.equal(logits, torch.cat([torch.zeros_like(expected), expected], dim=1))
+
+
 def test_a_classifier_of_the_world_answers_as_itself():
     classifier = gradient_classifier("world:resnet-control-0?device=cpu")
     assert isinstance(classifier, TorchGradients)  # `gradient_classifier` has compared its answers

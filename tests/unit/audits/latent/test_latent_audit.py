@@ -283,9 +283,9 @@ def test_what_cannot_be_searched_is_refused_before_anything_is(toy, tmp_path):
     model = InMemory(module, ["a", "b", "c"], Preprocess(16))
     with pytest.raises(SpecError, match="has 3 labels: name one"):
         c2b_ray.latent_directions({**toy, "target": "target"}, tmp_path / "n", classifier=model)
-    one = InMemory(nn.Sequential(nn.Flatten(), nn.Linear(768, 1)), ["a"], Preprocess(16))
-    with pytest.raises(SpecError, match=r"one output, 'a', whose probability .* for the logit z of a sigmoid"):
-        c2b_ray.latent_directions({**toy, "target": "target", "label": "a"}, tmp_path / "n", classifier=one)
+    each = InMemory(nn.Sequential(nn.Flatten(), nn.Linear(768, 2)), ["a", "b"], Preprocess(16), head="sigmoid")
+    with pytest.raises(SpecError, match=r"each of its labels is on its own .* for the logit z of the label, \(0, z\)"):
+        c2b_ray.latent_directions({**toy, "target": "target", "label": "a"}, tmp_path / "n", classifier=each)
     with pytest.raises(ConfigError, match="no hyperplane of 'hue'"):
         c2b_ray.latent_directions({**toy, "target": "hue", "label": "a"}, tmp_path / "n", classifier=model)
     with pytest.raises(ConfigError, match="gradients pass through no handle"):
