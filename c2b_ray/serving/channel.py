@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 
@@ -36,7 +37,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from c2b_ray.errors import C2BError, ServiceError, again
+from c2b_ray.errors import Argument, C2BError, ConfigError, Remedy, ServiceError, again
 from c2b_ray.serving.meters import ABSENT, WATCH, AppState, AppStates, Limits
 
 # Carries our errors as data inside a text: Serve passes on only the traceback of what a replica's constructor
@@ -61,7 +62,10 @@ def carried_in_text() -> Iterator[None]:
 
 def to_text(error: C2BError) -> str:
     """Returns one line: class, message and every field of the error."""
-    return _MARK + json.dumps({"kind": type(error).__name__, "message": str(error), "fields": vars(error)}, default=str)
+    fields = {**vars(error), "remedy": None if error.remedy is None else asdict(error.remedy)}
+    if isinstance(error, ConfigError):
+        fields["arguments"] = [argument.name for argument in error.arguments]
+    return _MARK + json.dumps({"kind": type(error).__name__, "message": str(error), "fields": fields}, default=str)
 
 
 def from_text(text: str) -> C2BError | None:
@@ -77,7 +81,12 @@ def from_text(text: str) -> C2BError | None:
         data, _ = json.JSONDecoder().raw_decode(payload)
     except ValueError:
         return None
-    return again(_kinds().get(data["kind"], ServiceError), data["message"], data["fields"])
+    fields = data["fields"]
+    if fields.get("remedy") is not None:
+        fields["remedy"] = Remedy(**fields["remedy"])
+    if "arguments" in fields:
+        fields["arguments"] = tuple(Argument[name] for name in fields["arguments"])
+    return again(_kinds().get(data["kind"], ServiceError), data["message"], fields)
 
 
 def _kinds() -> dict[str, type[C2BError]]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import t as student
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -157,7 +157,7 @@ def mean_over_classes(values: ArrayLike, truth: ArrayLike, confidence: float) ->
     if many < 2:
         return mean, float("nan"), float("nan")
     error = float(np.sqrt(many / (many - 1) * (sums @ sums))) / len(numbers)
-    half = float(student.ppf((1 + confidence) / 2, many - 1)) * error
+    half = float(scipy.stats.t.ppf((1 + confidence) / 2, many - 1)) * error
     return mean, mean - half, mean + half
 
 

@@ -13,7 +13,7 @@ from ray.exceptions import ActorDiedError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from tenacity import wait_none
 
-from c2b_ray.errors import ConfigError, ServiceError, SpecError, WeightsError
+from c2b_ray.errors import Argument, ConfigError, ServiceError, SpecError, WeightsError, naming
 from c2b_ray.serving import channel as channel_module
 from c2b_ray.serving.channel import ATTEMPTS, Channel, to_text
 from c2b_ray.serving.meters import AppStates
@@ -123,12 +123,13 @@ def test_other_errors_of_a_model_are_the_services(error: Exception) -> None:
 
 
 def test_every_field_of_our_errors_arrives_and_the_app_is_named() -> None:
-    raised = ConfigError("images.index", "absent", location="s3://b/audit.yaml")
+    remedy = naming("name one with ", Argument.CLASS)
+    raised = ConfigError("images.index", "absent", location="s3://b/audit.yaml", remedy=remedy)
     raised.run = "runs/1"
     with pytest.raises(ConfigError) as error:
         to(Handle(failing(1, raised_remotely(raised)))).call("m", 1)
     fields = {"field": "images.index", "location": "s3://b/audit.yaml", "run": "runs/1", "app": "app"}
-    assert vars(error.value) == fields
+    assert vars(error.value) == {**fields, "remedy": remedy, "arguments": ()}
 
 
 class Overview:

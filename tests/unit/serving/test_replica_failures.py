@@ -6,12 +6,12 @@ import traceback
 
 import pytest
 
-from c2b_ray.errors import C2BError, ConfigError, ReplyError, ServiceError, WeightsError
+from c2b_ray.errors import Argument, C2BError, ConfigError, ReplyError, ServiceError, WeightsError, naming
 from c2b_ray.serving.channel import CannotStart, carried_in_text, from_text, to_text
 
 ERRORS = [
     WeightsError("“model.bin” is a pickle\nof two lines", location="s3://b/model.bin", run="runs/1", app="encoder"),
-    ConfigError("images.index", "absent", location="audit.yaml"),
+    ConfigError(Argument.CLASSIFIER, "absent", location="audit.yaml", remedy=naming("give ", Argument.CLASSIFIER_A)),
     ReplyError("no JSON", reply='{"half": "'),
 ]
 

@@ -81,6 +81,7 @@ def test_texts_of_any_form_name_something_but_for_these_few():
     }
     assert words == {
         ("c2b", "templates"),
+        ("c2b", "images.separator"),  # what stands between two names in a cell of a table
         ("c2b", "metric"),  # one of a list; a function of one's own is passed in Python, never named
         ("prompts", "curated"),
         ("clip-bias", "datasets.texts"),
