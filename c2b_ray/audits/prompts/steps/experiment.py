@@ -180,7 +180,7 @@ def wanted(designs: Iterable[SlotDesign]) -> list[tuple[str, Sequence[int]]]:
     ]
 
 
-# Decides which words raise which value, from the judged images of an experiment's blocks (`experiment`).
+# Decides which words raise which value, from the judged images of an experiment's blocks.
 
 
 STILL_OPEN = 0.5
