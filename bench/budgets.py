@@ -38,8 +38,8 @@ from c2b_ray.audits.c2b.run import C2BRun, open_c2b_run
 from c2b_ray.audits.c2b.scoring.judge import UNLIKELY
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.steps.caption import caption
+from c2b_ray.steps.observe import CLASS
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.verify import CLASS
 from c2b_ray.storage import files
 from c2b_ray.tables import CALIBRATION, DRAWS, IMAGES, PREDICTIONS, VERIFICATIONS
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES

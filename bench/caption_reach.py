@@ -10,8 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from c2b_ray.audits.failures.discovery.power import Confirming, Screening, least_caption_rate
-from c2b_ray.audits.failures.discovery.race import Race, RaceTerms, next_draws
+from c2b_ray.audits.failures.discovery.race import (
+    Confirming,
+    Race,
+    RaceTerms,
+    Screening,
+    least_caption_rate,
+    next_draws,
+)
 from c2b_ray.audits.failures.refinement import FIRST, GOAL, GROWTH
 from c2b_ray.audits.failures.search import FEWEST, SURPRISE
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from c2b_ray.models import catalog
 from c2b_ray.roles import Question
-from c2b_ray.world.reader import read
+from c2b_ray.world.queries import read
 from c2b_ray.world.scenes import ATTRIBUTES, Scene, sample
 from c2b_ray.world.truth import render_all
 

@@ -32,9 +32,9 @@ from clip_bias_transfer import transfer
 
 import c2b_ray
 from c2b_ray.stats.resampling import rank_correlation, rank_correlations
-from c2b_ray.world import clip_table
-from c2b_ray.world.clip_table import TableOptions, write
+from c2b_ray.world import table
 from c2b_ray.world.clip_zoo_members import MEMBERS, neutral_texts
+from c2b_ray.world.table import TableOptions, write
 from c2b_ray.world.training.train_clip_zoo import train_clip_zoo
 from c2b_ray.world.zoo import names
 
@@ -159,7 +159,7 @@ def _held(run: Any, directory: Path, seed: int) -> bool:
 def _planted(path: Path) -> set[str]:
     """Returns the keys of the images in the locality with the planted bias."""
     rows = pq.read_table(path, columns=["key", "locality"]).to_pylist()
-    return {row["key"] for row in rows if row["locality"] == ", ".join(clip_table.locality(0))}
+    return {row["key"] for row in rows if row["locality"] == ", ".join(table.locality(0))}
 
 
 def _config(models: dict[str, str], work: Path, texts: bool = True) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import numpy as np
 
 import c2b_ray
 from c2b_ray.audits.clip_bias.audit import read_clip_bias_config
-from c2b_ray.world.clip_table import TableOptions
+from c2b_ray.world.table import TableOptions
 from c2b_ray.world.training.clip_zoo import downstream
 from c2b_ray.world.training.clip_zoo.connector import Stage
 from c2b_ray.world.zoo import WEIGHTS

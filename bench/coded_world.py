@@ -18,7 +18,7 @@ from c2b_ray.audits.kit.backend import HereBackend
 from c2b_ray.roles import CaptionReply, Description, GeneratedImage, GenerationRequest
 from c2b_ray.tables import content_id
 from c2b_ray.world.captions import PHRASES
-from c2b_ray.world.reader import read
+from c2b_ray.world.queries import read
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES
 
 FACTORS = {"target_class": CLASSES, **ATTRIBUTES}

@@ -30,13 +30,11 @@ from typing import Any
 import numpy as np
 
 from c2b_ray.audits.dataset.directory import building
-from c2b_ray.audits.dataset.shards.here import CrewsHere, LocalWorkers
-from c2b_ray.audits.dataset.shards.passes import BuildPasses
-from c2b_ray.audits.dataset.shards.planned import PlannedCaptions, write_captions
+from c2b_ray.audits.dataset.shard_files import PlannedCaptions, write_captions
+from c2b_ray.audits.dataset.shards.passes import BuildPasses, CrewsHere, LocalWorkers
 from c2b_ray.audits.dataset.shards.workers import Recipe, Task
 from c2b_ray.audits.dataset.steps.plan import NumberedCaptions, Plan
-from c2b_ray.audits.dataset.steps.shard import DatasetModels, Judge
-from c2b_ray.audits.dataset.steps.sources import GeneratedSource
+from c2b_ray.audits.dataset.steps.shard import DatasetModels, GeneratedSource, Judge
 from c2b_ray.audits.failures.discovery.rounds import Truth
 from c2b_ray.roles import Floats, GeneratedImage, GenerationRequest, Pixels
 from c2b_ray.world.render import Renderer

@@ -39,9 +39,9 @@ from ray import cloudpickle
 from raylets import Hardware, Raylets, await_nodes, raylets
 
 from c2b_ray.audits.dataset.directory import building
+from c2b_ray.audits.dataset.shard_files import PlannedCaptions, write_captions
 from c2b_ray.audits.dataset.shards.on_ray import CrewsOnRay
 from c2b_ray.audits.dataset.shards.passes import BuildPasses
-from c2b_ray.audits.dataset.shards.planned import PlannedCaptions, write_captions
 from c2b_ray.audits.dataset.shards.workers import Recipe, Task
 from c2b_ray.audits.dataset.steps.plan import NumberedCaptions, Plan
 from c2b_ray.config.placement import PlacementConfig

@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from c2b_ray.audits.c2b.audit import audit
-from c2b_ray.audits.kit.events import Event
+from c2b_ray.audits.kit.progress import Event
 
 CLASSES, WEATHER = ("bus", "boat"), ("fog", "rain", "snow")
 AT_ONCE = 50_000

@@ -4,7 +4,7 @@
     python bench/evaluate.py --out DIR --set bench/evaluate_unseen.yaml --classifiers DIR2
 
 The ground truth is measured on scenes that no training used. Its names are paraphrased, and decoys are added to it:
-those of `c2b_ray.world.paraphrases`, or those of a set, whose classifiers bench/evaluate_train.py has trained. The
+those of `c2b_ray.world.captions`, or those of a set, whose classifiers bench/evaluate_train.py has trained. The
 methods are B2T, C2B on generated images and, with --retrieve, C2B on an index of that many scenes.
 
 The rows show: HIT − FH of C2B minus that of B2T, in both directions, with a bootstrap over classifiers and classes; the
@@ -31,7 +31,7 @@ from c2b_ray.audits.index import build
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.models import catalog
 from c2b_ray.stats import outcome_difference
-from c2b_ray.world.paraphrases import PARAPHRASES
+from c2b_ray.world.captions import PARAPHRASES
 from c2b_ray.world.table import write_sample
 from c2b_ray.world.zoo import ZOO
 

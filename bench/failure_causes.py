@@ -26,7 +26,7 @@ import numpy as np
 
 from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.failures.discovery.candidates import table as candidates_of
-from c2b_ray.audits.failures.discovery.power import SHARES
+from c2b_ray.audits.failures.discovery.race import SHARES
 from c2b_ray.audits.failures.discovery.value_sets import Condition, LabelledAnswers
 from c2b_ray.audits.failures.labelled import reach_of
 from c2b_ray.audits.failures.labelled_claims import Claim, ClaimAnswers, Parts, claims_of, hypotheses

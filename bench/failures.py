@@ -26,7 +26,7 @@ from c2b_ray.audits.failures.audit import walk
 from c2b_ray.audits.failures.config import read_failures_config
 from c2b_ray.audits.failures.run import open_failures_run
 from c2b_ray.audits.kit.session import Steps
-from c2b_ray.world.reader import read
+from c2b_ray.world.queries import read
 from c2b_ray.world.scenes import CLASSES
 
 RATES = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)

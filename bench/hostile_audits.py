@@ -12,7 +12,7 @@ from c2b_ray.audits.c2b.scoring.score import score
 from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.steps.cells import ATTRIBUTE
 from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.verify import CLASS
+from c2b_ray.steps.observe import CLASS
 from c2b_ray.tables import CALIBRATION, CAPTIONS, DRAWS, PREDICTIONS, VERIFICATIONS
 
 TAU, ALPHA = 0.05, 0.05

@@ -35,7 +35,7 @@ from c2b_ray import audit
 from c2b_ray.audits.c2b.followed_looks import is_established
 from c2b_ray.models import catalog
 from c2b_ray.stats.look_alikes import FollowedLook, followed_look
-from c2b_ray.steps.looks import looks
+from c2b_ray.steps.image_properties import looks
 from c2b_ray.world import CLASSES, Scene, render, sample
 from c2b_ray.world.zoo import ZOO
 

@@ -25,7 +25,7 @@ import c2b_ray
 from c2b_ray.audits.c2b.perturbation.effects import effects
 from c2b_ray.audits.c2b.perturbation.images import Perturbing
 from c2b_ray.audits.c2b.thresholds import Thresholds
-from c2b_ray.config.perturb import Perturb, read_perturb
+from c2b_ray.config.images import Perturb, read_perturb
 from c2b_ray.tables import PERTURBED_IMAGES
 
 LEVELS = Thresholds(0.05, 0.05)

@@ -28,8 +28,8 @@ from c2b_ray.audits.c2b.verification.verified import LEAST_SHOWN, LEAST_SKILL
 from c2b_ray.models import catalog
 from c2b_ray.stats.read_values import read_accuracies
 from c2b_ray.steps.caption import caption
+from c2b_ray.steps.observe import checks
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.verify import checks
 from c2b_ray.world import ATTRIBUTES, render, sample
 from c2b_ray.world.zoo import WEIGHTS
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from c2b_ray.audits.runs import write_index
-from c2b_ray.storage.run_list import list_runs
+from c2b_ray.storage.run import list_runs
 
 MODEL = {"spec": "world:resnet-planted-0", "revision": "0" * 20, "facts": [{"name": "labels", "value": "10"}] * 8}
 CONFIG = {"task": "t", "classes": [f"class {i}" for i in range(20)], "classifier": {"old": "world:a", "new": "world:b"}}

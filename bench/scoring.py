@@ -31,8 +31,8 @@ import pyarrow as pa
 from c2b_ray.audits.c2b.scoring.score import score
 from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.steps.cells import ATTRIBUTE
-from c2b_ray.steps.duplicates import COLUMNS, Distinct
-from c2b_ray.steps.verify import CLASS
+from c2b_ray.steps.duplicates import DISTINCT_COLUMNS, Distinct
+from c2b_ray.steps.observe import CLASS
 from c2b_ray.tables import CALIBRATION, CAPTIONS, DRAWS, IMAGES, PREDICTIONS, VERIFICATIONS, content_id
 
 CLASSES, ATTRIBUTES, VALUES, CAPTIONS_PER_CELL = 10, 10, 4, 5
@@ -158,7 +158,7 @@ def fingerprints(random: Random, images: pa.Array) -> pa.Table:
         pa.large_binary(), len(images), [None, pa.py_buffer(offsets), pa.py_buffer(marks.ravel())]
     )
     schema = pa.schema([IMAGES.field("image_id"), IMAGES.field("content"), pa.field("fingerprint", pa.large_binary())])
-    return pa.table([images, ids(random, len(images)), data], schema=schema).select(COLUMNS)
+    return pa.table([images, ids(random, len(images)), data], schema=schema).select(DISTINCT_COLUMNS)
 
 
 class Peak:

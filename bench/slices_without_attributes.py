@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from c2b_ray import audit
-from c2b_ray.audits.c2b.hypotheses.words import words_of
+from c2b_ray.audits.c2b.finding import words_of
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.models import catalog
 from c2b_ray.world import ATTRIBUTES, Scene, render, sample

@@ -12,9 +12,9 @@ import os
 import time
 from pathlib import Path
 
-from c2b_ray.engine import reports
+from c2b_ray.engine import ray_worker
 from c2b_ray.engine.cluster import ensure_ray
-from c2b_ray.engine.reports import Reporter, Reports
+from c2b_ray.engine.ray_worker import Reporter, Reports
 
 BLOCKS, IMAGES, BATCH = 200, 512, 32
 
@@ -32,7 +32,7 @@ def cpu_seconds_of_store() -> float:
 
 
 def work(every_s: float) -> tuple[float, float, float]:
-    reports.EVERY_S = every_s
+    ray_worker.EVERY_S = every_s
     reporter = Reporter(Reports(f"bench-{every_s}"), "process", 5)
     own, store, began = time.process_time(), cpu_seconds_of_store(), time.perf_counter()
     for block in range(BLOCKS):

@@ -34,7 +34,7 @@ from c2b_ray.report.redact import clean, names_of
 from c2b_ray.steps.answers import UNDECIDED, Taken, answers_of, named_class
 from c2b_ray.steps.classify import BELOW, classification, predict
 from c2b_ray.steps.draw import ImageIds, fetch, generate, generated
-from c2b_ray.steps.duplicates import COLUMNS, Distinct
+from c2b_ray.steps.duplicates import DISTINCT_COLUMNS, Distinct
 from c2b_ray.steps.retrieve import retrieve
 from c2b_ray.storage import files
 from c2b_ray.storage.run import Run, finished
@@ -403,7 +403,9 @@ def ask(
         images, source = _draws(loaded, models, index)(sentence, n)
         answers, tables = [], []
         of_class = images_of_class(loaded.captions, loaded.draws, target)
-        distinct = Distinct(pa.concat_tables([images.select(COLUMNS), loaded.read("images", COLUMNS)]))
+        distinct = Distinct(
+            pa.concat_tables([images.select(DISTINCT_COLUMNS), loaded.read("images", DISTINCT_COLUMNS)])
+        )
         images_found = images.num_rows
         once = pa.array(one_of_each_picture(images["image_id"].to_pylist(), distinct), images["image_id"].type)
         images = images.filter(pc.is_in(images["image_id"], once))
@@ -474,7 +476,7 @@ def _predictions(run: C2BRun, models: Loaders, name: str, images: pa.Table) -> p
     return predict(images, classifier, question)
 
 
-# Questions as jobs of the shared endpoint (`audits.question`).
+# Questions as jobs of the shared endpoint (`audits.runs`).
 
 
 PAGE = "report.html"

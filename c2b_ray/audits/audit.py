@@ -33,7 +33,7 @@ from c2b_ray.storage.manifest import Manifest
 from c2b_ray.storage.run import Run
 
 if TYPE_CHECKING:
-    from c2b_ray.audits.kit.events import Listener
+    from c2b_ray.audits.kit.progress import Listener
     from c2b_ray.config.reading import ConfigFile
 
 ENTRY_POINTS = "c2b_ray.audits"
@@ -141,7 +141,7 @@ class Audit:
       `runs.Comparison`. `compared_by`: the config's field with the names that these classifiers have, where it is not
       `models`. `summary`: (run) → `report.words.Summary`. `report`: (run) writes report.html, → its path.
       `exports`: by format, (run, classifier or None) → bytes. `images`: (run, classifier or None) →
-      `report.formats.images.RunImages`, from which formats of images and notebooks follow; empty where runs hold none.
+      `report.formats.folder.RunImages`, from which formats of images and notebooks follow; empty where runs hold none.
       `main_table`: the table that notebooks show, by default the first. `questions`: None where runs answer none.
 
     What is known before a run:

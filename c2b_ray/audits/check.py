@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from c2b_ray.audits.c2b.classification import with_classes
+from c2b_ray.audits.c2b.estimate import check as check_audit
 from c2b_ray.audits.c2b.labelled import remarks
-from c2b_ray.audits.c2b.preflight import check as check_audit
-from c2b_ray.audits.c2b.verification.stage import uncalibrated_of
+from c2b_ray.audits.c2b.verification.calibration import uncalibrated_of
 from c2b_ray.audits.dataset.config import DatasetConfig, read_dataset_config
 from c2b_ray.audits.dataset.models import truths_of
-from c2b_ray.audits.dataset.preflight import size_of
+from c2b_ray.audits.dataset.plan import size_of
 from c2b_ray.audits.failures.config import FailuresConfig, read_failures_config
 from c2b_ray.audits.failures.estimate import checked as check_failures
 from c2b_ray.audits.kit.backend import AUTO, check_via

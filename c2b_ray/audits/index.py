@@ -10,7 +10,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from c2b_ray.audits.kit.events import Listener
+from c2b_ray.audits.kit.progress import Listener
 from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.engine import index as pipeline
 from c2b_ray.engine import index as search

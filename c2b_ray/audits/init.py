@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from c2b_ray.audits.c2b.estimate import INDEX_MANIFEST
 from c2b_ray.audits.c2b.from_images import Choices, DraftedAudit, are_images, described, drafted, model_notes
 from c2b_ray.audits.c2b.match_labels import match
-from c2b_ray.audits.c2b.preflight import INDEX_MANIFEST
 from c2b_ray.audits.kit.models import check_spec
 from c2b_ray.config.classifiers import specs_by_name
 from c2b_ray.errors import ConfigError, SourceError

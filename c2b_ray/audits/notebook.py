@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from c2b_ray.audits.audit import audit_of
-from c2b_ray.audits.images import run_images
+from c2b_ray.audits.runs import run_images
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.report import words
-from c2b_ray.report.formats.images import Row, RunImages
+from c2b_ray.report.formats.folder import Row, RunImages
 from c2b_ray.report.pictures import thumbnail_or_nothing
 from c2b_ray.report.redact import clean
 from c2b_ray.storage import files
@@ -70,7 +70,7 @@ def to_pandas(run: Run, table: str | None = None) -> pandas.DataFrame:
 class Failures:
     """The images that were answered wrong, in a notebook with pictures: those first that are part of a finding.
 
-    `images`: with their findings (`audits.images.run_images`).
+    `images`: with their findings (`audits.runs.run_images`).
     """
 
     images: RunImages

@@ -5,19 +5,29 @@ It calls the run's audit (`audits.audit`) and knows none. It needs neither Ray n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from pkgutil import resolve_name
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from c2b_ray.audits.audit import audit_of
+from c2b_ray.audits.audit import Questions, audit_of
 from c2b_ray.audits.gate import Check
+from c2b_ray.audits.kit.backend import AUTO
+from c2b_ray.audits.kit.progress import IMAGES, Listener
+from c2b_ray.audits.kit.session import Steps
+from c2b_ray.config.named import QuestionConfig
+from c2b_ray.errors import Argument, ConfigError, RunError, nearest
+from c2b_ray.report.formats import writers
+from c2b_ray.report.formats.folder import Counted, Folder, RunImages, destination, images_csv
 from c2b_ray.report.run_list import index_page
 from c2b_ray.report.words import Summary
 from c2b_ray.storage import files
-from c2b_ray.storage.run import Run, finished, load_run
-from c2b_ray.storage.run_list import ListedRun, list_runs
+from c2b_ray.storage.run import ListedRun, Run, finished, list_runs, load_run
+from c2b_ray.text import finite
 
 
 class Comparison(Protocol):
@@ -113,3 +123,101 @@ def write_index(folder: str | Path, page: str | Path) -> list[ListedRun]:
     runs = list_runs(folder)
     files.write_under(location, index_page(runs, str(folder), location).encode())
     return runs
+
+
+# A run's images in the formats of other tools: folders for FiftyOne, Label Studio, COCO and Hugging Face, and CSV.
+
+
+FORMATS: Mapping[str, Callable[[RunImages, Folder], Counted]] = MappingProxyType(
+    {
+        "fiftyone": writers.write_fiftyone,
+        "label-studio": writers.write_label_studio,
+        "coco": writers.write_coco,
+        "huggingface": writers.write_huggingface,
+    }
+)
+"""A format that is a folder → what writes it."""
+
+
+def run_images(run: str | Path | Run, classifier: str | None = None) -> RunImages:
+    """Returns a run's images: of failures where there are classifiers. Raises ConfigError for a kind without images."""
+    loaded = run if isinstance(run, Run) else load_run(run)
+    declared = audit_of(loaded).images
+    if not declared:
+        raise ConfigError(Argument.RUN, f"{loaded.path} is a run of {loaded.kind.command}, which holds no images")
+    images: RunImages = resolve_name(declared)(loaded, classifier)
+    return images
+
+
+def export_images(run: str | Path | Run, form: str, out: str | Path, classifier: str | None = None) -> Counted:
+    """Writes a run's images into the folder `out`, a path or URI, which appears whole; returns how many they are.
+
+    Images that lie as files below a labelled table's folder stay there, and are named by their place; others are copied
+    (`huggingface` holds all bytes). Raises ConfigError for an unknown format or classifier, RunError where `out` holds
+    files, or the run no image.
+    """
+    if form not in FORMATS:
+        raise ConfigError(Argument.FORMAT, f"there is no format {form!r}; {nearest(form, FORMATS)}")
+    loaded = run if isinstance(run, Run) else load_run(run)
+    images = run_images(loaded, classifier)
+    identity = {"run": loaded.manifest["run_id"], "format": form, "classifier": classifier, "version": 1}
+    if next(images.rows(), None) is None:
+        raise RunError(f"{loaded.path}: no image to export: nothing failed, or the images are gone", run=loaded.path)
+    with destination(str(out), identity) as folder:
+        return FORMATS[form](images, folder)
+
+
+def images_as_csv(run: Run, classifier: str | None) -> bytes:
+    """Returns a run's images as CSV, without their bytes (`report.formats.folder.COLUMNS`)."""
+    return images_csv(run_images(run, classifier))
+
+
+# Asks a finished run of any audit that can answer a question, as a job that keeps its answer in files.
+
+
+ANSWER = "answer.json"
+
+
+def answer_question(
+    config: dict[str, Any] | QuestionConfig,
+    out: str | Path,
+    via: str = AUTO,
+    listener: Listener | None = None,
+    placement: object = None,
+) -> str:
+    """Asks, writes the answer under `out`, and returns its path. An existing answer is kept.
+
+    `via` and `listener` as for audits; a question needs no `placement`. Raises ConfigError where the audit does not
+    take a field, or the sentence names no class; RunError for a run that is not finished.
+    """
+    question = config if isinstance(config, QuestionConfig) else QuestionConfig.model_validate(config)
+    location = f"{str(out).rstrip('/')}/{ANSWER}"
+    if files.exists(location):
+        return location
+    run = finished(question.run)
+    check_question(run, question)
+    steps = Steps(listener)
+    with steps.step(f"ask: {question.sentence}"):
+        answer, images = resolve_name(_questions(run).answer)(run, question, str(out), via, listener)
+        if images:
+            steps.count({IMAGES: images})
+    text = json.dumps(finite(answer), ensure_ascii=False, indent=2, default=str)
+    files.write_under(location, f"{text}\n".encode())
+    return location
+
+
+def check_question(run: Run, question: QuestionConfig) -> None:
+    """Raises ConfigError for a question that a finished run cannot answer, such as about a class that it does not have.
+    It loads no model."""
+    questions = _questions(run)
+    for name in ("classifier", "target_class", "target"):
+        if name not in questions.fields and getattr(question, name) is not None:
+            raise ConfigError(name, f"a run of {run.kind.command} has no use for it; leave it out")
+    resolve_name(questions.check)(run, question)
+
+
+def _questions(run: Run) -> Questions:
+    questions = audit_of(run).questions
+    if questions is None:
+        raise ConfigError("run", f"a run of {run.kind.command} answers no questions")
+    return questions

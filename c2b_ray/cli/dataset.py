@@ -81,7 +81,7 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Check that every shard matches the manifest, ids are unique and images decode; exit 1 if not."""
-    from c2b_ray.audits.dataset.verify import verify as run_verify
+    from c2b_ray.audits.dataset.directory import verify as run_verify
 
     with progress.shown() as bar:
         verified = run_verify(dataset, bar)

@@ -29,7 +29,7 @@ def ask(
 ) -> None:
     """Test whether the classifier fails more often on images of your sentence; the result is added to the run."""
     from c2b_ray.audits.failures.ask import ask as ask_run
-    from c2b_ray.audits.failures.report.transfers import BEFORE, answer_lines
+    from c2b_ray.audits.failures.report.captions import BEFORE, answer_lines
 
     with progress.shown() as bar:
         answer = ask_run(directory, sentence, draws, target, via, bar)

@@ -31,12 +31,11 @@ from rich.progress import (
 from rich.text import Text
 from typer.core import TyperGroup
 
-from c2b_ray.audits.kit.events import Event
-from c2b_ray.audits.kit.progress_words import bad, busy, named, rate, rows, whole
+from c2b_ray.audits.kit.progress import Event, bad, busy, named, rate, rows, whole
 from c2b_ray.report import words
 
 if TYPE_CHECKING:
-    from c2b_ray.audits.kit.events import Listener
+    from c2b_ray.audits.kit.progress import Listener
     from c2b_ray.audits.kit.session import Session
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from c2b_ray.audits.ask import AnswerSet
     from c2b_ray.report.words import Summary
-    from c2b_ray.storage.run_list import ListedRun
+    from c2b_ray.storage.run import ListedRun
 
 
 MARK_STYLES = {"bad": "red", "good": "green"}
@@ -178,7 +178,7 @@ def export(
     A run of c2b failures has csv, json and parquet: a row for each hypothesis, of discovery and of confirmation.
     c2b_ray/tables/failures.py documents every column.
     """
-    from c2b_ray.audits.images import FORMATS, export_images
+    from c2b_ray.audits.runs import FORMATS, export_images
     from c2b_ray.audits.runs import export as run_export
 
     if form in FORMATS:
@@ -264,7 +264,7 @@ def runs(
     The page of --html links to the reports, and shows the findings of each classifier by date.
     """
     from c2b_ray.audits.runs import write_index
-    from c2b_ray.storage.run_list import list_runs
+    from c2b_ray.storage.run import list_runs
 
     run_list = write_index(folder, html) if html else list_runs(folder)
     if as_json:

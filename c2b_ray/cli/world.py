@@ -88,7 +88,7 @@ def clip_data(
     ] = True,
 ) -> None:
     """Render the data of a CLIP-bias audit: pictures, captions, groups, localities, and neutral texts."""
-    from c2b_ray.world.clip_table import TableOptions, write
+    from c2b_ray.world.table import TableOptions, write
 
     attribute, _, values = groups.partition("=")
     write(out, TableOptions(n, seed, attribute, tuple(values.split("/")), captions, localities, planted, balanced))
@@ -110,8 +110,8 @@ def clip_downstream(
     """Train a captioner and answerer on each CLIP model, over one frozen language model, and write their outputs."""
     with needed_by("c2b world clip-downstream"):
         from c2b_ray.world.training.clip_zoo.downstream import Plan, run
-    from c2b_ray.world.clip_table import TableOptions
     from c2b_ray.world.clip_zoo_members import MEMBERS
+    from c2b_ray.world.table import TableOptions
     from c2b_ray.world.zoo import WEIGHTS
 
     attribute, _, values = groups.partition("=")

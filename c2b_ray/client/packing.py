@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 
 from c2b_ray.errors import SourceError
 from c2b_ray.storage.labelled import IMAGE, TARGET, LabelledTable, class_names
-from c2b_ray.storage.labelled_folders import LABEL
-from c2b_ray.storage.labelled_rows import PACKED, Rows, open_rows
+from c2b_ray.storage.labelled_rows import LABEL, PACKED, Rows, open_rows
 
 ROWS_AT_ONCE = 64
 """Images that are read, and written as one row group: few, for photographs of 10 MB each."""

@@ -17,10 +17,18 @@ from pydantic import (
 )
 
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
-from c2b_ray.config.images import Images
-from c2b_ray.config.named import EncoderSpec, LanguageModelSpec, Name, Names, Verification
-from c2b_ray.config.perturb import GivenPerturbations, Perturb, read_perturb
-from c2b_ray.config.strict import NAMES_OR_ALL, StrictModel, distinct, names_or_all
+from c2b_ray.config.images import GivenPerturbations, Images, Perturb, read_perturb
+from c2b_ray.config.named import (
+    NAMES_OR_ALL,
+    EncoderSpec,
+    LanguageModelSpec,
+    Name,
+    Names,
+    StrictModel,
+    Verification,
+    distinct,
+    names_or_all,
+)
 from c2b_ray.errors import nearest
 from c2b_ray.names import normalise
 

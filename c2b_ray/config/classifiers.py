@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator
 
-from c2b_ray.config.named import ClassifierSpec, Name, Names
-from c2b_ray.config.strict import distinct
+from c2b_ray.config.named import ClassifierSpec, Name, Names, distinct
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.names import folded, normalise
 from c2b_ray.storage.manifest import read_json

@@ -10,9 +10,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from c2b_ray.config.named import CaptionerSpec, ClassifierSpec, LatentGeneratorSpec, Name, Names, SpecText
+from c2b_ray.config.named import (
+    CaptionerSpec,
+    ClassifierSpec,
+    LatentGeneratorSpec,
+    Name,
+    Names,
+    SpecText,
+    StrictModel,
+    distinct,
+)
 from c2b_ray.config.reading import ConfigFile
-from c2b_ray.config.strict import StrictModel, distinct
 from c2b_ray.storage.manifest import FileOrFields
 
 Method = Literal[

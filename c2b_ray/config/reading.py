@@ -1,30 +1,176 @@
-"""Reads and checks a config file once, at the edge; its paths become absolute, and an audit's defaults are filled in.
-
-Paths in a file are relative to that file. This module knows files; what a field may hold, and which fields are paths,
-the config's class says (`named`).
-"""
+"""Reads and checks a config file once, at the edge: other audits' names for fields, and dependent defaults."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from math import ceil
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from c2b_ray.config.audit import AuditConfig
+from c2b_ray.config.audit import (
+    ALL_IMAGES,
+    IMAGES_PER_CAPTION,
+    RETRIEVED_BESIDES,
+    SCREENING_IMAGES,
+    AuditConfig,
+    Screening,
+)
 from c2b_ray.config.classifiers import read_label_map
-from c2b_ray.config.defaults import with_defaults
-from c2b_ray.config.dialect import audit_words
 from c2b_ray.config.hierarchy import PACKAGED
-from c2b_ray.config.named import MODELS, Names, replaced_texts
+from c2b_ray.config.images import LARGEST_POOL, Images
+from c2b_ray.config.named import MODELS, Names, StrictModel, replaced_texts
 from c2b_ray.config.problems import first_problem
-from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.storage import refuse_keys
 from c2b_ray.storage.confined import located
 from c2b_ray.storage.manifest import FileOrFields, read_yaml
+
+# Fills in defaults that depend on other fields, so that a run's config records what was done.
+
+
+POOL = 10
+"""The size of each caption's pool, as a multiple of the images that a cell wants."""
+
+
+def with_defaults(config: AuditConfig, file: str | None = None) -> AuditConfig:
+    """Returns the config with all defaults filled in. Raises ConfigError, which names the `file`, for fields that
+    exclude each other."""
+    if config.images.sources == ("labelled",):
+        if config.confirm:
+            raise ConfigError(
+                "confirm", "a labelled table has no further images; generate or retrieve some", location=file
+            )
+        if config.screening is not None:
+            raise ConfigError(
+                "screening",
+                "a labelled table has no fresh images; all of its rows are examined at once. Leave it out",
+                location=file,
+            )
+        return config
+    screening = config.screening or _screening(config)
+    on_fresh = screening is not None and not screening.tests_all
+    screened = ceil(SCREENING_IMAGES / config.captions_per_cell)
+    per_caption = config.images_per_caption or (screened if on_fresh else IMAGES_PER_CAPTION)
+    changes: dict[str, object] = {"images_per_caption": per_caption, "screening": screening}
+    config = config.model_copy(update={"screening": screening})
+    if "retrieve" in config.images.sources:
+        changes["images"] = _images(config, per_caption, file)
+    return config.model_copy(update=changes)
+
+
+def _screening(config: AuditConfig) -> Screening | None:
+    """Returns the two stages that images have by default; None where the config names a size or a budget, or needs all
+    images at once.
+
+    An index may hold too few further images to be tested alone, and which it holds is known only once they are
+    verified: so retrieved images are tested on those of both stages. Without a verifier, images beyond the nearest ones
+    match the caption less.
+    """
+    names_size = config.images_per_caption is not None or config.budget is not None
+    is_single_stage = config.confirm or bool(config.intersections)
+    if names_size or is_single_stage:
+        return None
+    if config.images.sources == ("generate",):
+        return Screening()
+    accepts = config.verification is not None and config.images.selection != "nearest"
+    retrieved = config.images.sources == ("retrieve",) and config.images.cluster is None
+    return Screening(fresh=RETRIEVED_BESIDES, tested=ALL_IMAGES) if retrieved and accepts else None
+
+
+def _images(config: AuditConfig, per_caption: int, file: str | None) -> Images:
+    images, verified = config.images, config.verification is not None
+    selection = images.selection or ("accepted" if verified else "nearest")
+    if selection == "accepted" and not verified:
+        raise ConfigError(
+            "images.selection", "accepted needs `verification`: without it no image can be accepted", location=file
+        )
+    if images.pool is not None and images.pool < per_caption:
+        raise ConfigError(
+            "images.pool", f"{images.pool:,} images cannot give {per_caption:,} (images_per_caption)", location=file
+        )
+    for name in ("confirm", "screening"):
+        if getattr(config, name) and selection == "nearest":
+            raise ConfigError(
+                name,
+                f"images beyond the nearest ones match the caption less; {name} needs "
+                "`verification`, and images.selection: accepted",
+                location=file,
+            )
+    design = config.screening
+    # Tested with the others, further images may be few: a pool of ten times the first ones holds many that match.
+    fresh = 0 if design is None or design.tests_all else design.fresh
+    pool = images.pool or min(POOL * (per_caption * config.captions_per_cell + fresh), LARGEST_POOL)
+    return images.model_copy(update={"pool": pool, "selection": selection})
+
+
+# Reads what files of another audit call differently: `labels` for `classes`, sections for `source: labelled`.
+
+
+_log = logging.getLogger(__name__)
+_SOURCES: dict[str, dict[str, str]] = {"labelled": {}, "generate": {"model": "generator"}}
+"""Sources that both ways know: the names of fields in a section of its own → beside `source`."""
+
+
+Fields = dict[str, Any]
+
+
+def audit_words(fields: Fields) -> Fields:
+    """Returns the fields of an audit file in the words of `c2b audit`."""
+    return _with_images(_renamed(fields, "labels", "classes"), _beside_source)
+
+
+def search_words(fields: Fields) -> Fields:
+    """Returns the fields of a file in the words of `c2b failures`."""
+    return _with_images(_renamed(fields, "classes", "labels"), _in_sections)
+
+
+def dataset_words(fields: Fields) -> Fields:
+    """Returns the fields of a file in the words of `c2b dataset build`."""
+    return _with_images(fields, _in_sections)
+
+
+def _with_images(fields: Fields, read: Callable[[Any], Any]) -> Fields:
+    return fields | {"images": read(fields["images"])} if "images" in fields else fields
+
+
+def _renamed(fields: Fields, other: str, name: str) -> Fields:
+    """Returns the fields with the key `other` as `name`, if only `other` is there; else unchanged."""
+    if other not in fields or name in fields:
+        return fields
+    _say(f"`{other}` is read as `{name}`, which is its name in this file")
+    return {name if key == other else key: value for key, value in fields.items()}
+
+
+def _beside_source(images: Any) -> Any:
+    """Returns `{labelled: {table: T}}` as `{source: labelled, table: T}`; what is not of this form unchanged."""
+    if not isinstance(images, Mapping) or len(images) != 1:
+        return images
+    [(source, section)] = images.items()
+    if source not in _SOURCES or not isinstance(section, Mapping) or "source" in section:
+        return images
+    _say(f"`images: {{{source}: …}}` is read as `images: {{source: {source}, …}}`, as this file says it")
+    return {"source": source, **{_SOURCES[source].get(key, key): value for key, value in section.items()}}
+
+
+def _in_sections(images: Any) -> Any:
+    """Returns `{source: labelled, table: T}` as `{labelled: {table: T}}`; what is not of this form unchanged."""
+    if not isinstance(images, Mapping) or not isinstance(source := images.get("source"), str) or source not in _SOURCES:
+        return images
+    _say(f"`images: {{source: {source}, …}}` is read as `images: {{{source}: …}}`, as this file says it")
+    names = {given_name: own_name for own_name, given_name in _SOURCES[source].items()}
+    return {source: {names.get(key, key): value for key, value in images.items() if key != "source"}}
+
+
+@cache
+def _say(message: str) -> None:
+    """Logs the message, once in a process: a file is read several times."""
+    _log.warning(message)
+
 
 Config = TypeVar("Config", bound=StrictModel)
 

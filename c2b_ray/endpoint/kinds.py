@@ -17,7 +17,7 @@ _QUESTION = Audit(
     question="A question to a finished audit: how does the classifier do on images of a sentence?",
     about="Ask a finished run.",
     config="c2b_ray.config.named:QuestionConfig",
-    run="c2b_ray.audits.question:answer_question",
+    run="c2b_ray.audits.runs:answer_question",
     models="",  # its use is booked on the models of the run that it asks (`booking`)
 )
 

@@ -26,7 +26,7 @@ from c2b_ray.steps.classify import Classification, LoadedClassifier, check_revis
 from c2b_ray.steps.decode import BATCH_PIXELS, pixels_of
 from c2b_ray.steps.draw import ImageSource, fetch
 from c2b_ray.steps.fetch import COLUMNS, FILE, Load, Others, completed, look, reading_before, with_reading
-from c2b_ray.steps.verify import Checks, verify
+from c2b_ray.steps.observe import Checks, verify
 from c2b_ray.storage.parts import DIGEST, Digests, OnDisk, Parts, RecordBuffer, absent, among, digests, distinct, opened
 from c2b_ray.tables import IMAGES, PREDICTIONS, VERIFICATIONS
 from c2b_ray.tables.path import PLACED_IMAGES
@@ -120,7 +120,7 @@ class ImageStages:
 
     def collect(
         self,
-        wanted: draw.Rows,
+        wanted: draw.RowNumbers,
         revision: str,
         source: Callable[[], ImageSource],
         out: str,
@@ -291,7 +291,7 @@ class OutputDirectories:
 
 def look_and_classify(
     runner: Runner,
-    rows: tuple[draw.Rows, str],
+    rows: tuple[draw.RowNumbers, str],
     source: Load,
     classifiers: Sequence[AuditedClassifier],
     to: OutputDirectories,

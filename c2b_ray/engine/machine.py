@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from c2b_ray.config.placement import PlacementConfig, Stage
-from c2b_ray.engine.placement import GPU_THREADS, MOST_THREADS, NEEDS, Cluster, Node, Placement, defaults
+from c2b_ray.engine.placement import GPU_THREADS, MOST_THREADS, NEEDS, Cluster, NodeResources, Placement, defaults
 from c2b_ray.models import devices
 
 # Decides what a stage takes of this machine in a run without Ray. Pure functions of numbers, as `placement`.
@@ -43,7 +43,7 @@ def on_this_machine(
     rows are done before they would have started.
     """
     section, cores = config.stage(stage), machine.cores
-    placement = defaults(stage, Cluster((Node(cpus=cores),)))
+    placement = defaults(stage, Cluster((NodeResources(cpus=cores),)))
     if not NEEDS[stage].model:  # no other process shares the work, and each thread holds a batch of encoded images
         placement = Placement(min(placement.batch, READ_HERE), min(MOST_THREADS, cores))
     elif machine.gpus and NEEDS[stage].gpu_batch:

@@ -24,7 +24,9 @@ MOST_BLOCKS = 128
 Named = Callable[[pa.Table], pa.Table]
 
 
-def numbered(wanted_rows: draw.Rows, revision: str, id_column: str = "image_id", named: Named | None = None) -> Rows:
+def numbered(
+    wanted_rows: draw.RowNumbers, revision: str, id_column: str = "image_id", named: Named | None = None
+) -> Rows:
     """Returns the rows of a stage: `row` and `image_id` of each of the `wanted_rows` rows of the source of this
     revision.
 

@@ -32,7 +32,7 @@ FED_CPUS = 1.0
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeResources:
     """A node that is present, or that an autoscaler can start. `free_gpus`: GPUs that nobody has reserved;
     None: all."""
 
@@ -50,8 +50,8 @@ class Node:
 class Cluster:
     """`nodes`: the present ones. `startable`: further ones that an autoscaler can start, as far as it lists them."""
 
-    nodes: tuple[Node, ...]
-    startable: tuple[Node, ...] = ()
+    nodes: tuple[NodeResources, ...]
+    startable: tuple[NodeResources, ...] = ()
 
     @property
     def elastic(self) -> bool:
@@ -225,21 +225,21 @@ def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
     return True
 
 
-def _waiting(needs: _Needs, nodes: Sequence[Node]) -> Placement:
+def _waiting(needs: _Needs, nodes: Sequence[NodeResources]) -> Placement:
     """Returns a placement for processes that wait for files or services: a quarter of a CPU each, one per few CPUs."""
     processes = max(1, sum(int(node.cpus // needs.width) for node in nodes))
     threads = min(MOST_THREADS, _largest(nodes)) if needs.threads else 1
     return Placement(needs.batch, threads, max_actors=processes, cpus=0.25)
 
 
-def _share(nodes: Sequence[Node]) -> float:
+def _share(nodes: Sequence[NodeResources]) -> float:
     """Returns the share of a GPU for each process: a whole GPU if one is free, else what others, such as replicas of
     Serve, leave."""
     free_shares = [node.gpus_left for node in nodes if node.gpus_left >= SMALLEST_SHARE]
     return 0.0 if not free_shares else 1.0 if max(free_shares) >= 1 else math.floor(min(free_shares) * 100) / 100
 
 
-def _on_gpus(needs: _Needs, nodes: Sequence[Node], gpus: float) -> Placement:
+def _on_gpus(needs: _Needs, nodes: Sequence[NodeResources], gpus: float) -> Placement:
     """Returns as many processes as the free GPUs have such shares, each with its part of the node's CPUs."""
     usable_nodes = [node for node in nodes if node.gpus_left >= gpus]
     processes = sum(int(node.gpus_left / gpus + 1e-6) for node in usable_nodes)
@@ -250,7 +250,7 @@ def _on_gpus(needs: _Needs, nodes: Sequence[Node], gpus: float) -> Placement:
     )
 
 
-def _on_cpus(needs: _Needs, nodes: Sequence[Node]) -> Placement:
+def _on_cpus(needs: _Needs, nodes: Sequence[NodeResources]) -> Placement:
     """Returns lots of at most `width` CPUs, sized to divide the largest node; the CPUs of smaller nodes are left to
     reads."""
     largest = _largest(nodes)
@@ -265,11 +265,11 @@ def _reserved(width: float) -> float:
     return max(0.5, math.floor(0.75 * width * 100) / 100 - 1)
 
 
-def _largest(nodes: Sequence[Node]) -> int:
+def _largest(nodes: Sequence[NodeResources]) -> int:
     return max(1, int(max(node.cpus for node in nodes)))
 
 
-def _check_possible(stage: Stage, section: StagePlacement, nodes: Sequence[Node], file: str | None) -> None:
+def _check_possible(stage: Stage, section: StagePlacement, nodes: Sequence[NodeResources], file: str | None) -> None:
     """Raises ConfigError where a stage would wait forever for nodes or GPUs that no node has and no autoscaler
     brings."""
     if section.labels and not nodes:

@@ -25,12 +25,11 @@ from ray.data import ActorPoolStrategy, TaskPoolStrategy
 from ray.util.metrics import Counter, Gauge
 
 from c2b_ray.config.placement import Computing, PlacementConfig
-from c2b_ray.engine import nodes
+from c2b_ray.engine import cluster
 from c2b_ray.engine.cluster import check_on_every_node, node_without, not_shared, working_nodes
 from c2b_ray.engine.placement import Cluster, Placement, check, placed, within
 from c2b_ray.engine.progress import BusyShares, Part, Progress, ProgressCounter, busy_of
-from c2b_ray.engine.ray_worker import Assignment, Worker, as_raised, carried, carried_rows, prepared_there
-from c2b_ray.engine.reports import Reports
+from c2b_ray.engine.ray_worker import Assignment, Reports, Worker, as_raised, carried, carried_rows, prepared_there
 from c2b_ray.engine.rows import Outputs, SecondTable, WrittenPart, not_yet, write_part
 from c2b_ray.engine.stage import BLOCK_BYTES, Job, Prepare, Rows, StageConfig, StageResult, record_stage, write_stage
 from c2b_ray.errors import RunError
@@ -226,7 +225,7 @@ class OnRay:
 
     def check_placement(self) -> None:
         """Raises ConfigError where the placement requires what no node has, before the first stage."""
-        check(self._placement, nodes.present())
+        check(self._placement, cluster.present())
 
     def check_paths(self, out: str | None, read: Mapping[str, str]) -> None:
         check_on_every_node(out, read)
@@ -283,7 +282,7 @@ class OnRay:
 
     def _placed(self, config: StageConfig, prepared: bool = False) -> StageConfig:
         if self._cluster is None:  # before any stage of this runner holds GPUs
-            self._cluster = nodes.cluster()
+            self._cluster = cluster.cluster()
         placement = config.placement
         if config.stage is not None:
             placement = placed(config.stage, self._placement, self._cluster, self._served, prepared)
@@ -294,7 +293,7 @@ class OnRay:
                 min(number, useful_actors) for number in (placement.min_actors, placement.max_actors)
             )
             placement = replace(placement, min_actors=fewest, max_actors=useful_actors)
-        return replace(config, placement=within(placement, nodes.free_cpus(), self._cluster.elastic))
+        return replace(config, placement=within(placement, cluster.free_cpus(), self._cluster.elastic))
 
     def _written(
         self, rows: Rows, job: Job[R], outputs: Outputs, done: Digests, counter: ProgressCounter
@@ -304,7 +303,7 @@ class OnRay:
         reports = Reports(outputs.parts.run)
         assignment = Assignment(job, outputs, reports)
         with _watched(reports, counter, job.config):
-            for summary in _summaries(planned(dataset(rows), assignment, done, nodes.object_store_bytes())):
+            for summary in _summaries(planned(dataset(rows), assignment, done, cluster.object_store_bytes())):
                 yield WrittenPart(summary["rows"], summary["errors"])
 
     def _check_shared(self, parts: Parts) -> None:

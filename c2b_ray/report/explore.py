@@ -18,8 +18,8 @@ from PIL import Image
 from c2b_ray.errors import ImageError
 from c2b_ray.report import words
 from c2b_ray.report.pictures import is_jpeg_within, small, uri
-from c2b_ray.stats.confusions import precision_recall_f1, reliability, two_class_curves
-from c2b_ray.stats.projection import principal_plane
+from c2b_ray.stats.classification import precision_recall_f1, reliability, two_class_curves
+from c2b_ray.stats.clustering import principal_plane
 from c2b_ray.text import visible
 
 LEFT, TOP, SIDE = 34, 8, 190

@@ -10,12 +10,15 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from c2b_ray.report.pictures import Gallery
+from c2b_ray.report.words import Sentence
 from c2b_ray.text import visible
 
 STYLES = ("report.css", "overview.css", "perturbations.css")
@@ -74,3 +77,26 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+
+
+# The block at the head of a page: what was found, in at most three sentences, each with its pictures.
+
+
+MOST = 3
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One sentence of the headline. `verdict`: for, against, none or undetermined; `sign` stands for it; `beneath`:
+    the evidence and what else belongs to it; `link`: the id of its details on the page, empty without."""
+
+    verdict: str
+    sign: str
+    sentence: Sentence
+    beneath: tuple[str, ...] = ()
+    link: str = ""
+    galleries: tuple[Gallery, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return "".join(span.text for span in self.sentence)

@@ -16,7 +16,7 @@ from c2b_ray.report import words
 from c2b_ray.report.page import STYLES, render
 from c2b_ray.report.redact import clean, clean_setting, names_of
 from c2b_ray.storage import is_remote
-from c2b_ray.storage.run_list import UNREADABLE, ListedRun
+from c2b_ray.storage.run import UNREADABLE, ListedRun
 
 MOST_ROWS = 100
 """Rows that show at first; a filter looks through all."""

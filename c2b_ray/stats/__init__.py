@@ -27,16 +27,19 @@ from c2b_ray.stats.interaction import (
 )
 from c2b_ray.stats.intervals import (
     ContrastTest,
+    Verdict,
+    benjamini_hochberg,
     bias_score_interval,
     bias_score_p_values,
     contrast_test,
     equivalence_p_values,
     p_value_of_limit,
     rogan_gladen,
+    selected_confidence,
+    verdicts,
     wilson_interval,
 )
 from c2b_ray.stats.latent import orthogonality_penalty, project_to_hyperplane, total_variation_loss
-from c2b_ray.stats.multiplicity import Verdict, benjamini_hochberg, selected_confidence, verdicts
 from c2b_ray.stats.outcomes import (
     Agreement,
     Difference,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from c2b_ray.stats.contrasts import contrast_counts, contrast_interval, contrast_none_p_values, contrast_p_values
-from c2b_ray.stats.multiplicity import benjamini_hochberg
+from c2b_ray.stats.intervals import benjamini_hochberg
 from c2b_ray.stats.roots import checked_levels, checked_margin
 from c2b_ray.stats.scores import Floats
 

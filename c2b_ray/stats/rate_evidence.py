@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, logsumexp
 
-from c2b_ray.stats.multiplicity import benjamini_hochberg
+from c2b_ray.stats.intervals import benjamini_hochberg
 from c2b_ray.stats.rates import Trials
 from c2b_ray.stats.roots import checked_levels
 from c2b_ray.stats.scores import Floats, Ints

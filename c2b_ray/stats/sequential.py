@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-from c2b_ray.stats.multiplicity import Verdict, benjamini_hochberg
+from c2b_ray.stats.intervals import Verdict, benjamini_hochberg
 from c2b_ray.stats.roots import checked_levels, deviations
 from c2b_ray.stats.sample_size import MOST_IMAGES
 from c2b_ray.stats.scores import Floats, Ints

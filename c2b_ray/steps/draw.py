@@ -8,26 +8,91 @@ they are needed. It does not know where encoder, index and table are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from PIL import Image
 
-from c2b_ray.errors import ImageError
-from c2b_ray.roles import GenerationRequest, ImageGenerator
+from c2b_ray.errors import ImageError, ServiceError
+from c2b_ray.image_check import checked_image
+from c2b_ray.roles import GeneratedImage, GenerationRequest, ImageGenerator, Pixels
 from c2b_ray.steps.decode import decode_reduced
 from c2b_ray.steps.fingerprint import FINE_ENOUGH, fingerprint
-from c2b_ray.steps.generate import images_of, png
 from c2b_ray.tables import DRAWS, IMAGES, content_id, content_of, seed_of
 from c2b_ray.tables.ids import ids_between
+
+# Asks a generator for images: one each, or the reason why there is none; and encodes them as PNG.
+
+
+LEVEL = 6
+"""zlib's level. Another level gives other bytes, and so another identity of the same picture."""
+
+
+def images_of(
+    generator: ImageGenerator, requests: Sequence[GenerationRequest], name: str = "the generator"
+) -> list[GeneratedImage]:
+    """Returns an image for each request; an unusable one is an error of its row.
+
+    Raises ServiceError where the number of images differs from the number of requests.
+    """
+    images = generator.generate(requests)
+    if len(images) != len(requests):
+        raise ServiceError(f"{name} answered {len(requests)} prompts with {len(images)} images; one each is due")
+    return [_checked(image) for image in images]
+
+
+def _checked(image: GeneratedImage) -> GeneratedImage:
+    if image.error is not None:
+        return GeneratedImage(None, image.error)
+    if image.pixels is None:
+        return GeneratedImage(None, "the generator gave neither an image nor a reason")
+    return checked_image(image.pixels, None)
+
+
+def png(pixels: Pixels, level: int = LEVEL) -> bytes:
+    data = BytesIO()
+    Image.fromarray(pixels).save(data, "PNG", compress_level=level)
+    return data.getvalue()
+
+
+# Counts the images that the long rows of a search use in this process, batch by batch. It knows no kind of search.
+
+
+class ImageCounter:
+    """Counts over the life of the process, including images of a search that was stopped and left no row."""
+
+    def __init__(self) -> None:
+        self._total = 0
+        self._on_batch: Callable[[], None] | None = None
+
+    def total(self) -> int:
+        return self._total
+
+    def add(self, images: int) -> None:
+        self._total += images
+        if self._on_batch is not None:
+            self._on_batch()
+
+    @contextmanager
+    def calling(self, on_batch: Callable[[], None]) -> Iterator[None]:
+        """Calls `on_batch` after each batch while the body runs; what it raises ends the search."""
+        previous, self._on_batch = self._on_batch, on_batch
+        try:
+            yield
+        finally:
+            self._on_batch = previous
+
 
 RETRIEVE, GENERATE, LABELLED = "retrieve", "generate", "labelled"
 IDS_AT_ONCE = 16_384
 TO_GENERATE = pa.schema([("image_id", pa.string()), ("prompt", pa.string()), ("seed", pa.int64())])
-Rows = NDArray[np.signedinteger[Any]]
+RowNumbers = NDArray[np.signedinteger[Any]]
 
 
 class ImageSource(Protocol):
@@ -55,7 +120,7 @@ def image_id(revision: str, row: int) -> str:
 
 
 def draws_of(
-    caption_ids: pa.Array, rows: Rows, revision: str, ranks: Rows, similarity: pa.Array, source: str
+    caption_ids: pa.Array, rows: RowNumbers, revision: str, ranks: RowNumbers, similarity: pa.Array, source: str
 ) -> pa.Table:
     distinct, positions = np.unique(rows, return_inverse=True)
     columns = [
@@ -68,13 +133,13 @@ def draws_of(
     return pa.Table.from_arrays(columns, schema=DRAWS)
 
 
-def wanted(rows: Rows, revision: str) -> pa.Table:
+def wanted(rows: RowNumbers, revision: str) -> pa.Table:
     """Returns `image_id` and `row` of each image once, in the order of the rows: the rows for `fetch`."""
     unique = np.unique(rows)
     return pa.table({"image_id": image_ids(unique, revision), "row": pa.array(unique, pa.int64())})
 
 
-def image_ids(rows: Rows, revision: str) -> pa.Array:
+def image_ids(rows: RowNumbers, revision: str) -> pa.Array:
     """Returns the ids of many rows. They are made a few at a time: as Python strings they take four times the
     memory."""
     parts = [

@@ -20,7 +20,7 @@ from scipy.sparse.csgraph import connected_components
 from c2b_ray.steps.draw import ImageIds, Ints, Mask, counted, numbered, repeated, wide
 from c2b_ray.steps.fingerprint import HASH
 
-COLUMNS = ["image_id", "content", "fingerprint"]
+DISTINCT_COLUMNS = ["image_id", "content", "fingerprint"]
 """The columns of `tables.IMAGES` that `Distinct` needs; no bytes."""
 
 BAND = 2

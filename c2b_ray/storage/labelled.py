@@ -22,8 +22,7 @@ from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
 from c2b_ray.storage import concerns_the_store, is_remote, refusal, resolve
 from c2b_ray.storage.confined import MAX_BYTES, Folder, in_other_forms, is_local, path_below
 from c2b_ray.storage.folders import OmittedRows, Readers
-from c2b_ray.storage.labelled_folders import LABEL
-from c2b_ray.storage.labelled_rows import open_rows
+from c2b_ray.storage.labelled_rows import LABEL, open_rows
 from c2b_ray.storage.manifest import parse_json
 from c2b_ray.storage.parts import give_back
 from c2b_ray.storage.several_labels import SEVERAL, joined_lists, joined_marks, joined_texts

@@ -123,7 +123,7 @@ LABELLED_IMAGES = schema_of(LabelledImageRow)
 
 
 class LookVectorRow(TypedDict):
-    """The descriptors of a picture (`steps.looks`), of one length each; null where `error` says why."""
+    """The descriptors of a picture (`steps.image_properties`), of one length each; null where `error` says why."""
 
     look_id: str  # hash of image and descriptors
     image_id: str

@@ -33,11 +33,10 @@ from c2b_ray.roles import (
 )
 from c2b_ray.tables import content_id, seed_of
 from c2b_ray.world import latent_names as latent
-from c2b_ray.world.associations import LINKS, Link, draw_hidden, read_links
+from c2b_ray.world.associations import LINKS, Link, draw_hidden, read_links, words_of
 from c2b_ray.world.captions import PHRASES
 from c2b_ray.world.clip_zoo_members import MEMBERS
-from c2b_ray.world.linked_captions import words_of
-from c2b_ray.world.reader import read
+from c2b_ray.world.queries import read
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, Scene, sample
 

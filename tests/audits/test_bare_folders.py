@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from c2b_ray import audit
 from c2b_ray.audits.c2b.estimate import estimate
-from c2b_ray.audits.kit.events import Event
+from c2b_ray.audits.kit.progress import Event
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.world import render, sample

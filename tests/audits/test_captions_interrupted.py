@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import c2b_ray
-from c2b_ray.audits.kit.events import Event
+from c2b_ray.audits.kit.progress import Event
 from c2b_ray.models import catalog
 from c2b_ray.models.scripted import ScriptedLanguageModel
 from c2b_ray.roles import ChatRequest

@@ -9,7 +9,7 @@ import yaml
 
 from c2b_ray import load_run
 from c2b_ray.audits.ask import images_of_class
-from c2b_ray.audits.question import answer_question
+from c2b_ray.audits.runs import answer_question
 from c2b_ray.endpoint.work.progress import ProgressReporter
 from c2b_ray.errors import ConfigError
 from c2b_ray.world.scenes import ATTRIBUTES, sample

@@ -12,16 +12,16 @@ from PIL import Image
 from pixel_datasets import answer, built, canonical, config
 
 import c2b_ray
+from c2b_ray.audits.dataset.directory import verify
 from c2b_ray.audits.dataset.evaluation import evaluate
 from c2b_ray.audits.dataset.export import export
-from c2b_ray.audits.dataset.preflight import estimate
+from c2b_ray.audits.dataset.plan import estimate
 from c2b_ray.audits.dataset.show import show
-from c2b_ray.audits.dataset.verify import verify
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.roles import GenerationRequest
 from c2b_ray.steps.decode import decode
 from c2b_ray.storage.files import read_table, write_table
-from c2b_ray.world.reader import read
+from c2b_ray.world.queries import read
 from c2b_ray.world.render import Renderer, render
 from c2b_ray.world.scenes import sample
 

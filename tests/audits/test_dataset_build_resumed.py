@@ -9,8 +9,8 @@ from PIL import Image
 from pixel_datasets import answer, built, canonical, config
 
 import c2b_ray
+from c2b_ray.audits.dataset.directory import verify
 from c2b_ray.audits.dataset.shard_files import ShardFiles
-from c2b_ray.audits.dataset.verify import verify
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import sample

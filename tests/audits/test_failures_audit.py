@@ -18,13 +18,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import c2b_ray
-from c2b_ray.audits.failures.report.summary import summary
+from c2b_ray.audits.failures.report.page import summary
 from c2b_ray.endpoint.work.progress import ProgressReporter
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.steps.draw import png
 from c2b_ray.storage.run import finished
 from c2b_ray.world import CLASSES, Scene, render, sample
-from c2b_ray.world.reader import read
+from c2b_ray.world.queries import read
 
 renderer = import_module("c2b_ray.world.render")  # `c2b_ray.world.render` is the function
 

@@ -15,7 +15,7 @@ from PIL import Image
 import c2b_ray
 from c2b_ray.audits.failures.discovery.value_sets import Condition
 from c2b_ray.audits.failures.estimate import estimate
-from c2b_ray.audits.failures.report.summary import summary
+from c2b_ray.audits.failures.report.page import summary
 from c2b_ray.errors import ConfigError
 
 LABELS = ("bus", "boat", "mug")

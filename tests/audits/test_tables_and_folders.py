@@ -20,9 +20,9 @@ from PIL import Image
 
 from c2b_ray import audit
 from c2b_ray.audits.dataset.build import build_dataset
-from c2b_ray.audits.dataset.verify import verify
+from c2b_ray.audits.dataset.directory import verify
 from c2b_ray.audits.index import build as build_index
-from c2b_ray.audits.kit.events import Event
+from c2b_ray.audits.kit.progress import Event
 from c2b_ray.errors import InputError
 from c2b_ray.storage.labelled import LabelledTable
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from endpoint_work import site
 
-from c2b_ray.config.policy import Policy
+from c2b_ray.config.endpoint import Policy
 from c2b_ray.endpoint.policy import isolation
 from c2b_ray.endpoint.policy.isolation import POLICY_VARIABLE
 

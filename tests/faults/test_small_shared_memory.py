@@ -19,7 +19,7 @@ PROGRAM = f"""
 import json, shutil, sys
 import pyarrow as pa
 from c2b_ray.audits.doctor import shared_memory
-from c2b_ray.engine import nodes
+from c2b_ray.engine import cluster as nodes
 from c2b_ray.engine.cluster import ensure_ray
 from c2b_ray.engine.placement import Placement
 from c2b_ray.engine.ray_stage import OnRay, prepared_bytes

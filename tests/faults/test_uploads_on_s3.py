@@ -9,7 +9,7 @@ from PIL import Image
 from safetensors.numpy import save
 
 from c2b_ray.config.audit import AuditConfig
-from c2b_ray.config.policy import Policy
+from c2b_ray.config.endpoint import Policy
 from c2b_ray.endpoint.policy import parts
 from c2b_ray.endpoint.policy.at_start import prepared
 from c2b_ray.endpoint.policy.paths import Tenancy

@@ -7,8 +7,8 @@ import pytest
 import c2b_ray
 from c2b_ray.stats.resampling import rank_correlation
 from c2b_ray.world import zoo
-from c2b_ray.world.clip_table import TableOptions, write
 from c2b_ray.world.clip_zoo_members import MEMBERS, neutral_texts
+from c2b_ray.world.table import TableOptions, write
 
 NAMES = ("clip-00", "clip-03", "clip-05", "clip-06", "clip-08", "clip-11")
 SKEWS = [MEMBERS[name].skew.words for name in NAMES]

@@ -9,8 +9,7 @@ import pytest
 
 from c2b_ray.roles import GeneratedImage, GenerationRequest
 from c2b_ray.tables import content_id
-from c2b_ray.world.queries import FACTORS, scene_codes
-from c2b_ray.world.reader import read
+from c2b_ray.world.queries import FACTORS, read, scene_codes
 from c2b_ray.world.render import Renderer, render
 from c2b_ray.world.scenes import sample
 from c2b_ray.world.training.generator_quality import evaluate, prompts

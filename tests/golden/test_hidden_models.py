@@ -11,8 +11,7 @@ from c2b_ray import prompts
 from c2b_ray.models import catalog
 from c2b_ray.roles import Floats, GenerationRequest
 from c2b_ray.world import zoo
-from c2b_ray.world.associations import LINKS, NEUTRAL
-from c2b_ray.world.linked_captions import words_of
+from c2b_ray.world.associations import LINKS, NEUTRAL, words_of
 from c2b_ray.world.queries import FACTORS
 from c2b_ray.world.training import judge
 from c2b_ray.world.training.prompter_quality import replies

@@ -9,8 +9,7 @@ from c2b_ray.errors import SpecError
 from c2b_ray.models import catalog
 from c2b_ray.roles import Question
 from c2b_ray.world import zoo
-from c2b_ray.world.queries import FACTORS
-from c2b_ray.world.reader import read
+from c2b_ray.world.queries import FACTORS, read
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, sample
 from c2b_ray.world.training.generator_quality import evaluate
 from c2b_ray.world.training.train import jury

@@ -15,7 +15,7 @@ from c2b_ray import audit
 from c2b_ray.audits import index
 from c2b_ray.audits.c2b.audit import audit as run_audit
 from c2b_ray.audits.c2b.run import C2BRun
-from c2b_ray.audits.kit.events import Event
+from c2b_ray.audits.kit.progress import Event
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.storage.parts import read_stage
 from c2b_ray.world.table import write_sample

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import ray
 
-from c2b_ray.engine import nodes
+from c2b_ray.engine import cluster
 from c2b_ray.engine.placement import Placement
 from c2b_ray.engine.progress import Progress
 from c2b_ray.engine.ray_stage import OnRay
@@ -146,12 +146,12 @@ def test_a_pool_leaves_the_reads_what_they_need(tmp_path: Path, held: float) -> 
 
 
 def test_the_cluster_is_read_as_it_is() -> None:
-    here = nodes.cluster()
+    here = cluster.cluster()
     assert [(node.cpus, node.gpus, node.gpus_left) for node in here.nodes] == [(2.0, 0.0, 0.0)]
     assert "ray.io/node-id" in here.nodes[0].labels
     assert not here.elastic
     with reserved(0.5):
-        assert nodes.free_cpus()[0] <= 1.5
+        assert cluster.free_cpus()[0] <= 1.5
 
 
 def test_processes_run_on_nodes_with_the_labels(tmp_path: Path) -> None:

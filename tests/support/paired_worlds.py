@@ -15,8 +15,8 @@ from c2b_ray.audits.c2b.thresholds import Limit, Thresholds
 from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.cells import bias_class, pairs
+from c2b_ray.steps.observe import CLASS
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.verify import CLASS
 from c2b_ray.tables import CALIBRATION, DRAWS, PREDICTIONS, VERIFICATIONS
 
 Counts = Mapping[tuple[str, str], tuple[int, int]]

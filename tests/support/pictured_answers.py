@@ -9,8 +9,8 @@ from PIL import Image
 from c2b_ray.models.scripted import ScriptedCaptioner
 from c2b_ray.roles import Answer
 from c2b_ray.steps.caption import caption
+from c2b_ray.steps.observe import checks
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.verify import checks
 from c2b_ray.tables import IMAGES
 
 CLASSES = ["bus", "boat"]

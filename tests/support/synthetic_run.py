@@ -15,14 +15,14 @@ from synthetic_pictures import draw_picture
 from c2b_ray import tables
 from c2b_ray.audits.c2b.run import C2BRun as Run
 from c2b_ray.audits.c2b.run import open_c2b_run
-from c2b_ray.audits.c2b.scoring.confirmation import agreement
+from c2b_ray.audits.c2b.scoring.findings import agreement
 from c2b_ray.audits.c2b.scoring.score import scored
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.report.words import article
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.verify import CLASS
+from c2b_ray.steps.observe import CLASS
 from c2b_ray.storage import files
 
 

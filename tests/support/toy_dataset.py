@@ -5,13 +5,11 @@ from functools import partial
 import numpy as np
 
 from c2b_ray.audits.dataset.directory import building
-from c2b_ray.audits.dataset.shards.here import CrewsHere
-from c2b_ray.audits.dataset.shards.passes import BuildPasses
-from c2b_ray.audits.dataset.shards.planned import PlannedCaptions, write_captions
+from c2b_ray.audits.dataset.shard_files import PlannedCaptions, write_captions
+from c2b_ray.audits.dataset.shards.passes import BuildPasses, CrewsHere
 from c2b_ray.audits.dataset.shards.workers import Recipe
 from c2b_ray.audits.dataset.steps.plan import NumberedCaptions, Plan
-from c2b_ray.audits.dataset.steps.shard import DatasetModels, Judge, LabelCheck
-from c2b_ray.audits.dataset.steps.sources import GeneratedSource
+from c2b_ray.audits.dataset.steps.shard import DatasetModels, GeneratedSource, Judge, LabelCheck
 from c2b_ray.audits.failures.discovery.rounds import Truth
 from c2b_ray.roles import Answer, GeneratedImage
 

@@ -9,8 +9,8 @@ from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.cells import images_of_cells
 from c2b_ray.steps.duplicates import Distinct
+from c2b_ray.steps.observe import CLASS
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.verify import CLASS
 from c2b_ray.tables import CALIBRATION, DRAWS, PREDICTIONS, VERIFICATIONS
 
 LEVELS = Thresholds(0.05, 0.05)

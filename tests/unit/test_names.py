@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from c2b_ray.audits.clip_bias.answers import answered_question
+from c2b_ray.audits.clip_bias.downstream import answered_question
 from c2b_ray.audits.clip_bias.steps.measure import Attribute
 from c2b_ray.names import folded, normalise
 

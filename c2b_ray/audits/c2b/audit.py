@@ -28,24 +28,27 @@ from c2b_ray.audits.c2b.budget import (
 )
 from c2b_ray.audits.c2b.classification import classify, classifying, contestants, with_classes
 from c2b_ray.audits.c2b.drawing import CellDrawing, Plan, SourcePlan, from_generator, from_index
-from c2b_ray.audits.c2b.estimate import most_images
-from c2b_ray.audits.c2b.first_look import FirstLook, must_look, refuse_hopeless, some_of_each_class, unanswered
+from c2b_ray.audits.c2b.estimate import check, most_images
+from c2b_ray.audits.c2b.first_look import (
+    FirstLook,
+    must_look,
+    note_setup,
+    refuse_hopeless,
+    some_of_each_class,
+    unanswered,
+)
 from c2b_ray.audits.c2b.followed_looks import follow_looks
 from c2b_ray.audits.c2b.from_images import are_images, drafted, place_of, written
 from c2b_ray.audits.c2b.hypotheses.labelled import caption_pairs
 from c2b_ray.audits.c2b.label_errors import list_label_errors
 from c2b_ray.audits.c2b.labelled import from_labels
-from c2b_ray.audits.c2b.perturbing import perturb
-from c2b_ray.audits.c2b.preflight import check
+from c2b_ray.audits.c2b.perturbation.effects import perturb
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.audits.c2b.run import C2BRun, open_c2b_run
 from c2b_ray.audits.c2b.sampling.selection import NEAREST
 from c2b_ray.audits.c2b.scoring.clusters import FEWEST_IMAGES, FEWEST_VALUES, answered_alike, check_clusters_of_index
 from c2b_ray.audits.c2b.scoring.metric import Function, own_metric
-from c2b_ray.audits.c2b.setup import note_setup
-from c2b_ray.audits.c2b.verification.false_accepts import FalseAccepts, too_few_negatives
-from c2b_ray.audits.c2b.verification.negatives import CaptionReach, to_compare
-from c2b_ray.audits.c2b.verification.stage import (
+from c2b_ray.audits.c2b.verification.calibration import (
     Verifier,
     calibration_table,
     compare_negatives,
@@ -53,12 +56,12 @@ from c2b_ray.audits.c2b.verification.stage import (
     verifier_of,
     warn_of_uncalibrated,
 )
+from c2b_ray.audits.c2b.verification.false_accepts import CaptionReach, FalseAccepts, to_compare, too_few_negatives
 from c2b_ray.audits.kit.backend import AUTO, backend, check_via
-from c2b_ray.audits.kit.events import Listener
-from c2b_ray.audits.kit.in_memory import HERE, held_or_named
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import counts, finished
-from c2b_ray.audits.kit.models import check_language_model, check_specs, paths_read
+from c2b_ray.audits.kit.models import HERE, check_language_model, check_specs, held_or_named, paths_read
+from c2b_ray.audits.kit.progress import Listener
 from c2b_ray.audits.kit.replies import KeptReplies
 from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.audits.kit.tables_of_predictions import said_of_tables

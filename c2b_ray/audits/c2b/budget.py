@@ -23,12 +23,11 @@ from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.sampling.selection import captions_of, cells_of, cells_to_draw, in_two_stages, selected
 from c2b_ray.audits.c2b.sampling.settled import Goal, LookEvidence, evidence_of, open_groups, settled
 from c2b_ray.audits.c2b.scoring.clusters import Clusters
-from c2b_ray.audits.c2b.scoring.confirmation import agreement, confirmed, to_confirm
-from c2b_ray.audits.c2b.scoring.groups import explained, grouped
+from c2b_ray.audits.c2b.scoring.estimates import ReadValues
+from c2b_ray.audits.c2b.scoring.findings import agreement, confirmed, explained, grouped, to_confirm
 from c2b_ray.audits.c2b.scoring.label_sets import LabelSets
 from c2b_ray.audits.c2b.scoring.metric import Measure
 from c2b_ray.audits.c2b.scoring.pairs import PairImages, score_pairs
-from c2b_ray.audits.c2b.scoring.read_values import ReadValues
 from c2b_ray.audits.c2b.scoring.score import scored
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.false_accepts import FalseAccepts
@@ -48,7 +47,7 @@ from c2b_ray.steps.cells import (
     of_kind,
 )
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
-from c2b_ray.steps.duplicates import COLUMNS, Distinct
+from c2b_ray.steps.duplicates import DISTINCT_COLUMNS, Distinct
 from c2b_ray.storage import Stores, is_remote
 from c2b_ray.tables import SCORES
 
@@ -181,7 +180,7 @@ def looks(run: C2BRun, config: AuditConfig) -> list[tuple[str, LookEvidence]]:
 
 def duplicates(run: C2BRun) -> Distinct:
     """Returns which of the run's images are the same picture."""
-    return Distinct(run.read("images", COLUMNS), classes_of_labelled(run.captions, run.draws))
+    return Distinct(run.read("images", DISTINCT_COLUMNS), classes_of_labelled(run.captions, run.draws))
 
 
 def label_sets(run: C2BRun, classes: Sequence[str], distinct: Distinct | None) -> LabelSets | None:

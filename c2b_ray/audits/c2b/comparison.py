@@ -5,8 +5,9 @@ It composes runs, the comparing step and the gates, and knows no formulas. It ne
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +17,374 @@ import pyarrow.compute as pc
 from c2b_ray.audits import gate as gates
 from c2b_ray.audits.c2b.budget import clusters, duplicates
 from c2b_ray.audits.c2b.classification import one_of, two_of
-from c2b_ray.audits.c2b.report.comparison import (
-    changed_cells,
-    comparison_page,
-    counted,
-    disagreement_pictures,
-    image_lines,
-    summaries,
-)
+from c2b_ray.audits.c2b.report.findings import ONE_CAPTION
+from c2b_ray.audits.c2b.report.ranking import on_one_caption
 from c2b_ray.audits.c2b.run import C2BRun, check_same_images
 from c2b_ray.audits.c2b.scoring import comparison as step
 from c2b_ray.audits.c2b.scoring.comparison import ComparisonSide, Disagreement, SharedImages
 from c2b_ray.audits.c2b.verification.verified import VerifierAnswers
 from c2b_ray.errors import Argument, RunError, SourceError
-from c2b_ray.report.words import Summary
+from c2b_ray.report import words
+from c2b_ray.report.page import render
+from c2b_ray.report.pictures import WRONG, Gallery, Picture, ThumbnailSet, read_pictures, thumbnails
+from c2b_ray.report.redact import clean, names_of
+from c2b_ray.report.words import Column, Summary
 from c2b_ray.steps.cells import CellName
 from c2b_ray.storage import files, resolve
 from c2b_ray.storage.run import MANIFEST
+
+# A comparison as one HTML page: what got worse, what got better, and what is undetermined.
+
+
+# The images that one of two classifiers got right and the other wrong, of the cells that changed.
+
+
+MOST_CELLS = 24
+MOST_PICTURES = 6  # of each side
+MOST_NAMED = 3  # images of a cell, where only names are shown
+CHANGED = ("worse", "better")
+Answered = tuple[str, str, str]
+"""An image's id, its class, and the wrong side's answer."""
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """One changed cell, or one value over all classes, with the images that only one of the two classifiers got
+    right."""
+
+    verdict: str
+    sign: str
+    title: str
+    galleries: tuple[Gallery, ...]
+
+
+def changed_cells(cells: pa.Table, pooled: pa.Table) -> list[CellName]:
+    """Returns the cells that changed, and the cells of values that changed over all classes together."""
+    values = {(row["attribute"], row["bias_class"]) for row in pooled.to_pylist() if row["change"] in CHANGED}
+    return [
+        CellName(row["target_class"], row["attribute"], row["bias_class"])
+        for row in cells.to_pylist()
+        if row["change"] in CHANGED or ((row["attribute"], row["bias_class"]) in values and row["doubt"] is None)
+    ]
+
+
+def image_lines(cells: pa.Table, disagreements: Mapping[CellName, Disagreement], run: C2BRun) -> list[str]:
+    """Returns, for each changed cell in the order of the tables, the first images that only the worse side got
+    wrong."""
+    keys = _keys(run)
+    lines = []
+    for row in sorted(_by_difference(cells), key=lambda row: CHANGED.index(row["change"])):
+        cell = CellName(row["target_class"], row["attribute"], row["bias_class"])
+        side, images = (
+            ("B", disagreements[cell].only_a) if row["change"] == "worse" else ("A", disagreements[cell].only_b)
+        )
+        keys_shown = ", ".join(clean(keys[image]) for image, _ in images[:MOST_NAMED])
+        remainder = f" and {words.count(len(images) - MOST_NAMED)} more" if len(images) > MOST_NAMED else ""
+        lines.append(f"{cell[0]}, {cell[1]}: {cell[2]}: {side} alone is wrong on {keys_shown}{remainder}")
+    return lines
+
+
+def _keys(run: C2BRun) -> dict[str, str]:
+    images = run.read("images", ["image_id", "key"])
+    return dict(zip(images["image_id"].to_pylist(), images["key"].to_pylist(), strict=True))
+
+
+def disagreement_pictures(run: C2BRun, disagreements: Mapping[CellName, Disagreement]) -> ThumbnailSet:
+    """Returns the thumbnails and names of the first images of each cell, which are all that a page shows."""
+    ids = [
+        image
+        for cell in disagreements.values()
+        for side in (cell.only_a, cell.only_b)
+        for image, _ in side[:MOST_PICTURES]
+    ]
+    image_ids = list(dict.fromkeys(ids))[: 4 * MOST_CELLS * MOST_PICTURES]
+    return ThumbnailSet(thumbnails(read_pictures(run, image_ids)), _keys(run))
+
+
+def side_by_side(
+    cells: pa.Table,
+    pooled: pa.Table,
+    disagreements: Mapping[CellName, Disagreement],
+    names: tuple[str, str],
+    thumbnail_set: ThumbnailSet,
+) -> tuple[SideBySide, ...]:
+    """Returns the changes: values over all classes first, then cells, largest difference first."""
+    sections = []
+    for row in _by_difference(pooled):
+        title = f"Over all classes, {row['attribute']}: {row['bias_class']}"
+        of_value = [cell for cell in disagreements if cell[1:] == (row["attribute"], row["bias_class"])]
+        sections.append(
+            _shown(title, row["change"], {cell: disagreements[cell] for cell in of_value}, names, thumbnail_set)
+        )
+    for row in _by_difference(cells):
+        cell = CellName(row["target_class"], row["attribute"], row["bias_class"])
+        if cell in disagreements:
+            title = f"{cell[0]}, {cell[1]}: {cell[2]}"
+            sections.append(_shown(title, row["change"], {cell: disagreements[cell]}, names, thumbnail_set))
+    return tuple(section for section in sections[:MOST_CELLS] if section.galleries)
+
+
+def _by_difference(table: pa.Table) -> list[dict[str, str]]:
+    return sorted((r for r in table.to_pylist() if r["change"] in CHANGED), key=lambda row: -abs(row["difference"]))
+
+
+def _shown(
+    title: str, change: str, cells: Mapping[CellName, Disagreement], names: tuple[str, str], thumbnail_set: ThumbnailSet
+) -> SideBySide:
+    only_a = [(image, cell[0], answer) for cell, sides in cells.items() for image, answer in sides.only_a]
+    only_b = [(image, cell[0], answer) for cell, sides in cells.items() for image, answer in sides.only_b]
+    a_right = _gallery(f"A right, B wrong: {words.count(len(only_a))}", _spread(only_a), names[1], thumbnail_set)
+    b_right = _gallery(f"B right, A wrong: {words.count(len(only_b))}", _spread(only_b), names[0], thumbnail_set)
+    worse = change == "worse"
+    ordered = (a_right, b_right) if worse else (b_right, a_right)
+    verdict, sign = ("against", "▼") if worse else ("for", "▲")
+    return SideBySide(verdict, sign, title, tuple(gallery for gallery in ordered if gallery.pictures))
+
+
+def _spread(images: Sequence[Answered]) -> list[Answered]:
+    """Returns the first few images, one of each class before a second of any."""
+    shown_so_far: dict[str, int] = {}
+    order = []
+    for number, (_, target, _) in enumerate(images):
+        shown_so_far[target] = shown_so_far.get(target, 0) + 1
+        order.append((shown_so_far[target], number))
+    return [images[number] for _, number in sorted(order)[:MOST_PICTURES]]
+
+
+def _gallery(title: str, images: Sequence[Answered], name: str, thumbnail_set: ThumbnailSet) -> Gallery:
+    pictures = tuple(
+        Picture(
+            source=thumbnail_set.thumbnails.get(image, ""),
+            key=clean(thumbnail_set.keys.get(image, "")),
+            alt=f"{target}, which {name} takes for {answer}.",
+            label=answer,
+            probability="",
+            stands_for="",
+            caption="",
+        )
+        for image, target, answer in images
+    )
+    # The answer below a picture is that of the side that is wrong.
+    return Gallery(verdict="wrong", sign=WRONG, title=title, pictures=pictures)
+
+
+MOST_ROWS = 200
+SECTIONS = {
+    "worse": ("against", "▼", "Got worse"),
+    "better": ("for", "▲", "Got better"),
+    "undetermined": ("undetermined", "◇", "Undetermined"),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    target_class: str
+    attribute: str
+    value: str
+    accuracy_a: str
+    accuracy_b: str
+    difference: str
+    interval: str
+    phi_difference: str
+    phi_interval: str
+    q: str
+    images: str
+    caveat: str
+
+
+@dataclass(frozen=True)
+class Section:
+    style: str
+    sign: str
+    title: str
+    rows: tuple[Row, ...]
+    more: int
+
+
+@dataclass(frozen=True)
+class ComparisonView:
+    title: str
+    name_a: str
+    name_b: str
+    tally: str
+    scale: str
+    left_out: str
+    one_caption: str
+    pooled: tuple[str, ...]
+    sections: tuple[Section, ...]
+    sides: tuple[SideBySide, ...]
+    tau: str
+    alpha: str
+    interval_name: str
+
+
+def comparison_page(
+    title: str,
+    classifiers: tuple[str, str],
+    tables: tuple[pa.Table, pa.Table],
+    levels: tuple[float, float],
+    disagreements: Mapping[CellName, Disagreement] | None = None,
+    shelf: ThumbnailSet | None = None,
+) -> str:
+    """`tables`: of `tables.COMPARISON` and `tables.COMPARISON_POOLED`; `levels`: tau and alpha; `disagreements`: the
+    images that one side alone got right, of the cells that changed, and `shelf`: what they look like."""
+    view = comparison_view(title, classifiers, tables, *levels)
+    names = (view.name_a, view.name_b)
+    sides = side_by_side(tables[0], tables[1], disagreements or {}, names, shelf or ThumbnailSet({}, {}))
+    return render("comparison.html.j2", replace(view, sides=sides))
+
+
+def comparison_view(
+    title: str, classifiers: tuple[str, str], tables: tuple[pa.Table, pa.Table], tau: float, alpha: float
+) -> ComparisonView:
+    cells, pooled = tables
+    rows = cells.to_pylist()
+    names = names_of(classifiers)
+    return ComparisonView(
+        title=clean(title),
+        name_a=names[classifiers[0]],
+        name_b=names[classifiers[1]],
+        tally=tally(rows),
+        scale=f"{words.plural(len(rows), 'cell')}, {words.plural(sum(row['n'] for row in rows), 'pair')} of answers.",
+        left_out=left_out(rows),
+        one_caption=one_caption_line(rows),
+        pooled=tuple(pooled_lines(pooled.to_pylist())),
+        sections=tuple(_section(change, rows) for change in SECTIONS),
+        sides=(),
+        tau=words.decimal(tau),
+        alpha=words.decimal(alpha),
+        interval_name=words.percent(1 - alpha),
+    )
+
+
+def tally(rows: Sequence[Mapping[str, Any]]) -> str:
+    changes = Counter(row["change"] for row in rows)
+    return (
+        f"{words.count(changes['worse'])} worse, {words.count(changes['better'])} better, "
+        f"{words.count(changes['same'])} the same, {words.count(changes['undetermined'])} undetermined"
+    )
+
+
+def pooled_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns one sentence for each value that changed over all classes together, the largest difference first."""
+    changed = [row for row in rows if row["change"] in ("worse", "better")]
+    changed.sort(key=lambda row: -abs(row["difference"]))
+    return [
+        f"Over {words.plural(row['classes'], 'class', 'classes')}, {row['attribute']}: {row['bias_class']} got "
+        f"{row['change']}: difference {words.signed(row['difference'])} "
+        f"({words.signed_range(row['difference_low'], row['difference_high'])}, "
+        f"q {words.small_probability(row['q_value'])}, {words.plural(row['n'], 'image')}"
+        f"{f', {ONE_CAPTION} a class' if _on_one_caption(row) else ''})."
+        for row in changed
+    ]
+
+
+def left_out(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns a sentence with the number of images that did not count; empty where all did."""
+    names = ("unshared", "unanswered", "refused", "repeats")
+    unshared, unanswered, unverified, repeats = (sum(row[name] or 0 for row in rows) for name in names)
+    parts = []
+    if unshared:
+        parts.append(f"{words.count(unshared)} that only one of the two drew")
+    if unanswered:
+        parts.append(f"{words.count(unanswered)} that one of them did not answer")
+    if unverified:
+        parts.append(f"{words.count(unverified)} in which the verifier did not see class and value")
+    if repeats:
+        parts.append(f"{words.plural(repeats, 'near-duplicate')}")
+    return f"Left out, counted cell by cell: {words.listed(parts)}." if parts else ""
+
+
+def one_caption_line(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns what changes of cells with one caption mean; empty where any cell shows how captions differ."""
+    if not any(_on_one_caption(row) for row in rows):
+        return ""
+    return (
+        "One caption drew the images of each cell: a change may be of that caption alone, and no interval holds how "
+        "much captions differ. Give each cell two captions or more (captions_per_cell)."
+    )
+
+
+def _on_one_caption(row: Mapping[str, Any]) -> bool:
+    return on_one_caption(row["captions"], row["caption_spread"])
+
+
+def by_change(rows: Sequence[Mapping[str, Any]], change: str) -> list[Mapping[str, Any]]:
+    """Returns the cells of that change, largest difference first, those without a number last."""
+    changed = [row for row in rows if row["change"] == change]
+    return sorted(changed, key=lambda row: (row["n"] == 0, -abs(row["difference"]) if row["n"] else 0.0))
+
+
+def _section(change: str, rows: Sequence[Mapping[str, Any]]) -> Section:
+    changed = by_change(rows, change)
+    return Section(*SECTIONS[change], tuple(_row(row) for row in changed[:MOST_ROWS]), max(len(changed) - MOST_ROWS, 0))
+
+
+def _row(row: Mapping[str, Any]) -> Row:
+    return Row(
+        target_class=row["target_class"],
+        attribute=row["attribute"],
+        value=row["bias_class"],
+        accuracy_a=words.percent(row["accuracy_a"]),
+        accuracy_b=words.percent(row["accuracy_b"]),
+        difference=words.signed(row["difference"]),
+        interval=words.signed_range(row["difference_low"], row["difference_high"]),
+        phi_difference=words.signed(row["phi_difference"]),
+        phi_interval=words.signed_range(row["phi_difference_low"], row["phi_difference_high"]),
+        q=words.small_probability(row["q_value"]),
+        images=words.count(row["n"]),
+        caveat=ONE_CAPTION if row["change"] in ("worse", "better") and _on_one_caption(row) else "",
+    )
+
+
+# The summary of a comparison for terminals and programs: what got worse, what got better, and the counts.
+
+
+MOST_SUMMARY_ROWS = 15
+MARKS = {"worse": "bad", "better": "good"}
+COLUMNS = (
+    *(Column(name) for name in ("class", "attribute", "value")),
+    *(Column(name, number=True) for name in ("A right", "B right", "difference", "interval", "change of φ", "n")),
+)
+
+
+def summaries(classifiers: tuple[str, str], tables: tuple[pa.Table, pa.Table], images: Sequence[str]) -> list[Summary]:
+    """`tables`: of `tables.COMPARISON` and `tables.COMPARISON_POOLED`; `images`: those that only one of the two got
+    right, in words."""
+    rows = tables[0].to_pylist()
+    result = [Summary("", COLUMNS, [], [], [f"A: {classifiers[0]}", f"B: {classifiers[1]}"])]
+    for change, mark in MARKS.items():
+        changed = by_change(rows, change)
+        summary_rows = [_summary_row(row) for row in changed[:MOST_SUMMARY_ROWS]]
+        title = words.shown_of(f"Got {change}", len(summary_rows), len(changed))
+        result.append(Summary(title, COLUMNS, summary_rows, [mark] * len(summary_rows), []))
+    lines = [*images[:MOST_SUMMARY_ROWS], *pooled_lines(tables[1].to_pylist()), tally(rows), left_out(rows)]
+    return [*result, Summary("", COLUMNS, [], [], [line for line in (*lines, one_caption_line(rows)) if line])]
+
+
+def counted(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Counts the cells by change, and the images that were left out."""
+    return {
+        "changes": {
+            name: sum(row["change"] == name for row in rows) for name in ("worse", "better", "same", "undetermined")
+        },
+        "left_out": {name: sum(row[name] for row in rows) for name in ("unshared", "unanswered")},
+    }
+
+
+def _summary_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        row["target_class"],
+        row["attribute"],
+        row["bias_class"],
+        f"{row['accuracy_a']:.0%}",
+        f"{row['accuracy_b']:.0%}",
+        f"{row['difference']:+.2f}",
+        f"{row['difference_low']:+.2f} … {row['difference_high']:+.2f}",
+        f"{row['phi_difference']:+.2f}",
+        str(row["n"]),
+    )
+
 
 OF_TWO_VALUES = (
     "classifier", "target_class", "attribute", "bias_class", "n", "correct", "errors", "accuracy", "accuracy_low",

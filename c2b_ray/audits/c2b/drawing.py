@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from c2b_ray.audits.c2b.run import C2BRun, check_unchanged
 from c2b_ray.audits.c2b.sampling.selection import NEAREST, CellPools, Draws, Selection, cells_of, check_captions, shares
 from c2b_ray.audits.c2b.scoring.clusters import clusters_of_index
-from c2b_ray.audits.c2b.verification.calibration import COLUMNS, Content, SeenImages, contents
-from c2b_ray.audits.c2b.verification.stage import Verifier
+from c2b_ray.audits.c2b.verification.calibration import COLUMNS, Content, SeenImages, Verifier, contents
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.session import Steps
@@ -32,7 +31,7 @@ from c2b_ray.engine.index import retrieve as search
 from c2b_ray.engine.progress import Progress
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.steps.cells import CellKey
-from c2b_ray.steps.draw import Rows, generated
+from c2b_ray.steps.draw import RowNumbers, generated
 from c2b_ray.steps.fetch import Load
 from c2b_ray.steps.retrieve import retrieved, to_retrieve
 from c2b_ray.storage.parts import Digests, absent, opened, read_stage
@@ -40,7 +39,7 @@ from c2b_ray.storage.parts import Digests, absent, opened, read_stage
 FETCH_IMAGES = "fetch images"
 
 Collect = Callable[[pa.Table, str, OnProgress], object]
-CollectRows = Callable[[Rows, str, OnProgress], object]
+CollectRows = Callable[[RowNumbers, str, OnProgress], object]
 Some = Callable[[Selection], Selection]
 Targets = Mapping[CellKey, int]
 """Images of each cell, from each source."""
@@ -243,7 +242,7 @@ def from_index(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) 
         warn_of_assumptions(steps, index.encoder, encoder)
         run.update({"models": models_used})
 
-    def collect(rows: Rows, out: str, on_progress: OnProgress) -> object:
+    def collect(rows: RowNumbers, out: str, on_progress: OnProgress) -> object:
         stages = ImageStages(models.runner)
         return stages.collect(rows, index.revision, models.index(path), out, on_progress, config.keep_images)
 

@@ -4,7 +4,7 @@
 
 A folder of photographs names no texture, colour or background that a classifier could go by instead of the object. The
 images do: one that is answered as the images of other classes that look like it are answered. It composes steps and
-the run; `steps.looks` has the descriptors and `stats.look_alikes` the test.
+the run; `steps.image_properties` has the descriptors and `stats.look_alikes` the test.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from c2b_ray.stats.look_alikes import RESAMPLES, FollowedLook, class_answers, fo
 from c2b_ray.steps.answers import NO_ANSWER, ClassifierAnswers, answers_of, gives_each_label
 from c2b_ray.steps.cells import classes_of_labelled
 from c2b_ray.steps.draw import ImageIds, Ints, Mask, numbered
-from c2b_ray.steps.duplicates import COLUMNS as OF_COPIES
+from c2b_ray.steps.duplicates import DISTINCT_COLUMNS as OF_COPIES
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.fetch import COLUMNS, Load, completed, in_place
-from c2b_ray.steps.looks import DESCRIPTORS, LOOK_NAMES, described
+from c2b_ray.steps.image_properties import DESCRIPTORS, LOOK_NAMES, described
 from c2b_ray.storage.parts import Digests, absent, digests, opened
 from c2b_ray.tables import LOOK_ALIKES, LOOK_VECTORS, LOOKS, content_ids
 

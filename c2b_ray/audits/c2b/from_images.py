@@ -36,8 +36,7 @@ from c2b_ray.steps.labels import spellings
 from c2b_ray.storage import files, is_remote, resolve
 from c2b_ray.storage.confined import located, path_below
 from c2b_ray.storage.labelled import IMAGE, TARGET, LabelledTable, class_names
-from c2b_ray.storage.labelled_folders import LABEL
-from c2b_ray.storage.labelled_rows import Rows, open_rows
+from c2b_ray.storage.labelled_rows import LABEL, Rows, open_rows
 from c2b_ray.storage.manifest import read_yaml
 from c2b_ray.storage.s3 import file_info
 from c2b_ray.tables import content_id

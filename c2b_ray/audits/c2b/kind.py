@@ -75,10 +75,10 @@ AUDIT = Audit(
         "perturbations": "c2b_ray.audits.c2b.exports:perturbations",
         "label-errors": "c2b_ray.audits.c2b.exports:label_errors",
         "model-card": "c2b_ray.audits.c2b.exports:card",
-        "images": "c2b_ray.audits.images:images_as_csv",
+        "images": "c2b_ray.audits.runs:images_as_csv",
     },
     main_table="scores",
-    images="c2b_ray.audits.c2b.exported_images:run_images",
+    images="c2b_ray.audits.c2b.exports:run_images",
     findings="c2b_ray.audits.c2b.comparison:findings",
     compare="c2b_ray.audits.c2b.comparison:compare",
     questions=Questions(

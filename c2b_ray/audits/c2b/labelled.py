@@ -14,13 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.classification import classifying
-from c2b_ray.audits.c2b.deriving import Attributes, attributes_of, measure, proposals_of
+from c2b_ray.audits.c2b.deriving import (
+    Attributes,
+    Looked,
+    attributes_of,
+    columns_named,
+    measure,
+    proposals_of,
+    read_values,
+)
 from c2b_ray.audits.c2b.drawing import CollectRows, First, Plan, SourcePlan, Targets, by_rows, first_of, told_to
 from c2b_ray.audits.c2b.finding import found_attributes
 from c2b_ray.audits.c2b.hypotheses.derived import FOUND_ON_A_HALF, with_origins
 from c2b_ray.audits.c2b.hypotheses.labelled import RowDraws, labelled_pair_rows, labelled_rows, lacking
-from c2b_ray.audits.c2b.hypotheses.observing import Looked
-from c2b_ray.audits.c2b.reading import columns_named, read_values
 from c2b_ray.audits.c2b.run import C2BRun, check_unchanged
 from c2b_ray.audits.c2b.sampling.selection import Draws, Selection, cells_of, shares
 from c2b_ray.audits.c2b.scoring.label_sets import compared_values, labelled_images
@@ -34,7 +40,7 @@ from c2b_ray.config.audit import OF_CLASS
 from c2b_ray.engine.images import AuditedClassifier, OnProgress, OutputDirectories, look_and_classify
 from c2b_ray.models import catalog
 from c2b_ray.steps.cells import pairs
-from c2b_ray.steps.draw import Rows, image_ids, wanted
+from c2b_ray.steps.draw import RowNumbers, image_ids, wanted
 from c2b_ray.steps.fetch import Load, reopen
 from c2b_ray.steps.labels import READ_IT, TARGET, ComparedColumn, blanks, left_out, may_be_clusters, not_compared
 from c2b_ray.storage.labelled import LabelledTable, table_opener
@@ -58,10 +64,10 @@ class TablePlan:
     collect: CollectRows
     doing: str
     source: Load | None = None
-    besides: Rows = field(default_factory=lambda: np.zeros(0, np.int32))
+    besides: RowNumbers = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def select(self, targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection:
-        assert not besides  # no fresh images confirm what a labelled table shows (`config.defaults`)
+        assert not besides  # no fresh images confirm what a labelled table shows (`config.reading`)
         first_draws = self.draws.first(shares(cells_of(self.captions), targets))
         return Selection(first_draws, first_draws, first_draws.where(seen.absent))
 
@@ -107,7 +113,7 @@ def from_labels(
     del table, attributes
     give_back()
 
-    def collect(rows: Rows, out: str, on_progress: OnProgress) -> object:
+    def collect(rows: RowNumbers, out: str, on_progress: OnProgress) -> object:
         to = OutputDirectories(out, run.location("predictions"), config.keep_images)
         return look_and_classify(models.runner, (rows, revision), load, classifiers, to, on_progress)
 
@@ -148,7 +154,7 @@ def _written(
     source: tuple[LabelledTable, Load],
     attributes: Attributes,
     each: bool,
-) -> tuple[pa.Table, RowDraws, Rows]:
+) -> tuple[pa.Table, RowDraws, RowNumbers]:
     """Writes proposals and captions, and notes what is not used; returns the captions, the rows that they draw, and
     further rows to answer. `each`: whether the classifiers give each label on its own: all images with a compared value
     are then answered, and what they show is written, unless the audit takes a part of them."""
@@ -160,7 +166,7 @@ def _written(
     more_captions, pair_draws = labelled_pair_rows(labels, revision, pairs(proposals, config.intersections), limit)
     draws = RowDraws({**draws.rows, **pair_draws.rows}, revision)
     captions = pa.concat_tables([captions, more_captions])
-    besides: Rows = np.zeros(0, np.int32)
+    besides: RowNumbers = np.zeros(0, np.int32)
     if each and config.images_per_caption is None and config.budget is None:
         shown, besides = labelled_images(labels, config.classes, compared_values(proposals))
         run.write("labelled_images", shown.add_column(0, "image_id", image_ids(besides, revision)))

@@ -47,7 +47,7 @@ from c2b_ray.config.audit import AuditConfig
 from c2b_ray.engine.images import FETCH
 from c2b_ray.engine.stage import Runner
 from c2b_ray.errors import RunError, another_run
-from c2b_ray.steps.draw import ImageSource, Rows
+from c2b_ray.steps.draw import ImageSource, RowNumbers
 from c2b_ray.storage.manifest import Manifest
 from c2b_ray.storage.parts import Parts, digests, opened
 from c2b_ray.storage.run import Run, load_run_of, open_run
@@ -243,7 +243,7 @@ def _changed(
     return total, [key for _, key in sorted(changed)]
 
 
-def _of_part(rows: Rows, contents: pa.ChunkedArray, source: ImageSource) -> list[tuple[int, str]]:
+def _of_part(rows: RowNumbers, contents: pa.ChunkedArray, source: ImageSource) -> list[tuple[int, str]]:
     """Returns the rows, and their keys, whose bytes no longer match `contents`."""
     changed = []
     for start in range(0, len(rows), BATCH):

@@ -7,9 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from c2b_ray.audits.clip_bias.config import ClipBiasConfig
+from c2b_ray.audits.clip_bias.datasets import (
+    EmbeddedDataset,
+    Embedding,
+    Encoder,
+    cluster_table,
+    embedded_dataset,
+    example_table,
+)
 from c2b_ray.audits.clip_bias.downstream import GroupGuesses, ResultBlock, measure_downstream
-from c2b_ray.audits.clip_bias.embedding import Embedding, Encoder
-from c2b_ray.audits.clip_bias.images import EmbeddedDataset, cluster_table, example_table, opened
 from c2b_ray.audits.clip_bias.measurement import checked, convergence_table, images_in, measure_pretraining
 from c2b_ray.audits.clip_bias.report.page import write_report
 from c2b_ray.audits.clip_bias.run import ClipBiasRun, load_clip_bias_run, open_clip_bias_run
@@ -22,10 +28,10 @@ from c2b_ray.audits.clip_bias.steps.measure import (
 )
 from c2b_ray.audits.clip_bias.steps.relations import gap_table, locality_table, pair_table, transfer_table
 from c2b_ray.audits.kit.backend import AUTO, backend
-from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.models import model_row, paths_read, warn_of_assumptions
+from c2b_ray.audits.kit.progress import Listener
 from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.config.reading import ConfigFile
@@ -126,7 +132,7 @@ def walk(config: ClipBiasConfig, embedding: Embedding, models: Backend, steps: S
     measurements = MeasuredModels()
     data, recall = {}, {}
     for name in config.datasets:
-        data[name], notes = opened(name, config, encoders, embedding, steps)
+        data[name], notes = embedded_dataset(name, config, encoders, embedding, steps)
         measurements.notes += notes
         with steps.step(f"measure {name}"):
             recall[name] = measure_pretraining(measurements, data[name], config, encoders)

@@ -6,21 +6,136 @@ It composes runs, the comparing step, gates and a page, and knows no formulas. I
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from c2b_ray.audits import gate as gates
-from c2b_ray.audits.clip_bias.compared import KEY, Bias
-from c2b_ray.audits.clip_bias.compared import compare as compared
-from c2b_ray.audits.clip_bias.report.comparison import PAGES
+from c2b_ray.audits.clip_bias.report import method
 from c2b_ray.audits.clip_bias.run import ClipBiasRun
 from c2b_ray.audits.clip_bias.steps.measure import ALL, GLOBAL
-from c2b_ray.audits.kit.comparison import Comparison, compared_names, differing, refuse
+from c2b_ray.audits.clip_bias.steps.relations import margin_of
+from c2b_ray.audits.kit.comparison import Comparison, compared, compared_names, decide, differing, importance, refuse
 from c2b_ray.audits.kit.models import one_of
 from c2b_ray.errors import Argument, RunError
-from c2b_ray.stats.resampling import SampledEstimate
+from c2b_ray.report import words
+from c2b_ray.report.comparison import Heading, Pages, difference_texts
+from c2b_ray.report.redact import clean
+from c2b_ray.stats.resampling import SampledEstimate, difference_of_estimates
 from c2b_ray.tables import content_id
+from c2b_ray.tables.clip_bias import CLIP_BIAS_COMPARISON, ComparisonRow
+
+# Compares biases of two models: whose is larger, by dataset, metric, attribute and view, and whether that could be
+# chance.
+
+
+KEY = ("dataset", "metric", "attribute", "view", "group")
+
+
+@dataclass(frozen=True)
+class Bias:
+    """`estimate`: the value with bootstrap samples of images, or with none but an interval; None where it cannot be
+    compared. `images`: identifies the sampled images: models with the same `images` have the same samples."""
+
+    value: float
+    n: int
+    images: str
+    estimate: SampledEstimate | None = None
+
+
+def compared_biases(
+    a: Mapping[tuple[str, ...], Bias], b: Mapping[tuple[str, ...], Bias], alpha: float, margin: float
+) -> pa.Table:
+    """Returns a table of `CLIP_BIAS_COMPARISON`, B minus A: changed rows first, smallest q first.
+
+    `a`, `b`: biases by `KEY`. With the same samples the difference is paired; otherwise the two are taken as
+    independent, which is conservative for images in common. q is computed over all comparable rows (Benjamini &
+    Hochberg 1995); a row is worse (B is more biased) or better where it is at most alpha. p is of a difference within
+    the margin (`margin_of`).
+    """
+    rows = [_row(key, a.get(key), b.get(key), 1 - alpha, margin) for key in dict.fromkeys([*a, *b])]
+    decide(rows, alpha)
+    rows.sort(key=importance)
+    return pa.Table.from_pylist(rows, CLIP_BIAS_COMPARISON)
+
+
+def _row(key: tuple[str, ...], a: Bias | None, b: Bias | None, confidence: float, margin: float) -> ComparisonRow:
+    dataset, metric, attribute, view, group = key
+    paired, numbers = False, compared()
+    if a is not None and b is not None and a.estimate is not None and b.estimate is not None:
+        estimate_a, estimate_b = a.estimate, b.estimate
+        paired = a.images == b.images and len(estimate_a.replicates) == len(estimate_b.replicates) > 0
+        least = margin_of(metric, margin)
+        low, high, p_value = difference_of_estimates(estimate_b, estimate_a, confidence, least, paired=paired)
+        if np.isfinite(p_value):
+            numbers = compared(b.value - a.value, low, high, p_value)
+    return {
+        "dataset": dataset,
+        "metric": metric,
+        "attribute": attribute,
+        "view": view,
+        "group": group,
+        "value_a": _value(a),
+        "value_b": _value(b),
+        "n_a": 0 if a is None else a.n,
+        "n_b": 0 if b is None else b.n,
+        "paired": paired,
+        **numbers,
+    }
+
+
+def _value(bias: Bias | None) -> float | None:
+    return bias.value if bias is not None and np.isfinite(bias.value) else None
+
+
+# The texts of a comparison of two models by their biases, for the page and a terminal.
+
+
+HEADINGS = (
+    Heading("dataset"),
+    Heading("bias"),
+    Heading("attribute"),
+    Heading("images"),
+    Heading("A", number=True),
+    Heading("B", number=True),
+    Heading("difference", number=True),
+    Heading("interval", number=True, small=True),
+    Heading("q", number=True),
+    Heading("samples", page_only=True),
+)
+
+
+def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
+    is_compared = row["p_value"] is not None
+    value_a, value_b = (
+        words.UNKNOWN if row[f"value_{side}"] is None else method.amount(row[f"value_{side}"]) for side in "ab"
+    )
+    return (
+        clean(row["dataset"]),
+        method.metric(row["metric"]),
+        clean(row["attribute"]),
+        method.group(row["group"]),
+        value_a,
+        value_b,
+        *difference_texts(row, _signed),
+        "the same" if row["paired"] else "others" if is_compared else words.UNKNOWN,
+    )
+
+
+def _signed(value: float) -> str:
+    return f"{'+' if value > 0 else ''}{method.amount(value)}"
+
+
+PAGES = Pages(
+    "clip_bias_comparison.html.j2",
+    {"worse": "More biased", "better": "Less biased", "undetermined": "Not told apart"},
+    HEADINGS,
+    _texts,
+    rising=True,
+)
+
 
 # Gates on a run of `c2b clip-bias`: `people/max_skew@1000/*:value_low>0.1`, `*/kl_*/gender/all:q_value<0.05`.
 
@@ -64,7 +179,7 @@ def compare(
     margin = run_a.config.margin
     same_settings = _guessing(run_a) == _guessing(run_b)
     biases_of_a, biases_of_b = (_biases(run, model, groups, same_settings) for run, model in ((run_a, a), (run_b, b)))
-    cells = compared(biases_of_a, biases_of_b, alpha, margin)
+    cells = compared_biases(biases_of_a, biases_of_b, alpha, margin)
     if cells["difference"].null_count == cells.num_rows:
         raise RunError(
             f"{run_a.path} and {run_b.path} have no bias in common that can be compared; run c2b clip-bias for both "

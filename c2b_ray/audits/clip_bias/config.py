@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from c2b_ray.config.named import EncoderSpec, GuesserSpec, Name, Names
-from c2b_ray.config.strict import StrictModel, distinct, known_columns
+from c2b_ray.config.named import EncoderSpec, GuesserSpec, Name, Names, StrictModel, distinct, known_columns
 
 BAG_OF_WORDS = "bag-of-words"
 COLUMNS = ("image", "caption", "key")

@@ -7,19 +7,19 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.audits.clip_bias.captioned import read_results
 from c2b_ray.audits.clip_bias.config import BAG_OF_WORDS, ClipBiasConfig
-from c2b_ray.audits.clip_bias.embedding import Encoder
-from c2b_ray.audits.clip_bias.images import EmbeddedDataset, Images, open_table
+from c2b_ray.audits.clip_bias.datasets import EmbeddedDataset, Encoder, Images, open_table, read_results
 from c2b_ray.audits.clip_bias.steps.measure import (
     PRETRAINING,
     Key,
     MeasuredModels,
     Skew,
+    Vectors,
     measure_disparity,
     measure_skew,
+    recalled,
+    similarities,
 )
-from c2b_ray.audits.clip_bias.steps.retrieval import Vectors, recalled, similarities
 from c2b_ray.audits.kit.backend import check_via
 from c2b_ray.audits.kit.models import check_specs
 from c2b_ray.errors import ConfigError, SpecError

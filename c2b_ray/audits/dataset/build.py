@@ -18,19 +18,17 @@ from c2b_ray.audits.dataset.config import DatasetConfig, read_dataset_config
 from c2b_ray.audits.dataset.directory import DIGESTS, MANIFEST, RECORDED, DatasetBuild, building, manifest_problems
 from c2b_ray.audits.dataset.models import crew_of
 from c2b_ray.audits.dataset.plan import hypotheses_of, plan_captions
+from c2b_ray.audits.dataset.shard_files import CAPTIONS, PlannedCaptions
 from c2b_ray.audits.dataset.shards.exposed import ScrapedCounts, exposed
 from c2b_ray.audits.dataset.shards.files import damaged
-from c2b_ray.audits.dataset.shards.here import CrewsHere, LocalWorkers
-from c2b_ray.audits.dataset.shards.passes import BuildPasses, OnUnits
-from c2b_ray.audits.dataset.shards.planned import CAPTIONS, PlannedCaptions
+from c2b_ray.audits.dataset.shards.passes import BuildPasses, CrewsHere, LocalWorkers, OnUnits
 from c2b_ray.audits.dataset.shards.workers import BECAUSE, DRAWS, DROPPED, CrewThere, Recipe, Task
 from c2b_ray.audits.dataset.steps.plan import Plan
 from c2b_ray.audits.kit.backend import AUTO, backend
-from c2b_ray.audits.kit.events import Listener
-from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import versions
-from c2b_ray.audits.kit.models import check_specs, paths_read, warn_of_assumptions
+from c2b_ray.audits.kit.models import HERE, check_specs, held_in_memory, paths_read, specs_of, warn_of_assumptions
+from c2b_ray.audits.kit.progress import Listener
 from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.config.hierarchy import PACKAGED
 from c2b_ray.config.named import MODELS, Names, replaced_texts

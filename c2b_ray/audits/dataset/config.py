@@ -11,7 +11,6 @@ from pydantic import Field, field_validator, model_validator
 
 from c2b_ray.audits.failures.config import FailureRule
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
-from c2b_ray.config.dialect import dataset_words
 from c2b_ray.config.images import Columns
 from c2b_ray.config.named import (
     CaptionerSpec,
@@ -22,10 +21,12 @@ from c2b_ray.config.named import (
     Name,
     Names,
     RunPath,
+    StrictModel,
     TablePath,
+    distinct,
+    known_columns,
 )
-from c2b_ray.config.reading import ConfigFile
-from c2b_ray.config.strict import StrictModel, distinct, known_columns
+from c2b_ray.config.reading import ConfigFile, dataset_words
 from c2b_ray.names import folded
 from c2b_ray.storage.manifest import FileOrFields
 

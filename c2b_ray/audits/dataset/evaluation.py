@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.dataset import evaluation_rows as sources
+from c2b_ray.audits.dataset.evaluation_page import FailureWithNeighbours, evaluation_page
 from c2b_ray.audits.dataset.evaluation_parts import (
     EvaluationAnswers,
     ImageSetDistances,
@@ -32,9 +33,7 @@ from c2b_ray.audits.dataset.evaluation_parts import (
     rates,
     transfers,
 )
-from c2b_ray.audits.dataset.evaluation_rows import EvaluatedClassifier, contestants, named
-from c2b_ray.audits.dataset.report.evaluation_page import FailureWithNeighbours, evaluation_page
-from c2b_ray.audits.dataset.steps.evaluation import check
+from c2b_ray.audits.dataset.evaluation_rows import EvaluatedClassifier, check, contestants, named
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.config.classifiers import read_label_map

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from c2b_ray.audits.dataset import evaluation_rows as sources
-from c2b_ray.audits.dataset.evaluation_rows import Reference
-from c2b_ray.audits.dataset.steps.evaluation import agreement, nearest
+from c2b_ray.audits.dataset.evaluation_rows import Reference, agreement, nearest
 from c2b_ray.audits.failures.discovery.rounds_stage import read_pictures
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.engine.images import CLASSIFY, OnProgress
@@ -25,7 +24,7 @@ from c2b_ray.engine.stage import Rows
 from c2b_ray.stats.distances import Moments, Sample, frechet_distance, kernel_distance, needed_for_covariance
 from c2b_ray.stats.transfer import clustered_consistency, clustered_rate
 from c2b_ray.steps.draw import ImageIds, Ints, distinct_count, wide
-from c2b_ray.steps.duplicates import COLUMNS, Distinct
+from c2b_ray.steps.duplicates import DISTINCT_COLUMNS, Distinct
 from c2b_ray.steps.retrieve import FeatureExtractor, extract, matrix
 from c2b_ray.storage.failure_dataset import FailureDataset
 from c2b_ray.storage.labelled import LabelledTable
@@ -55,7 +54,7 @@ def pictures_of(models: Backend, reference: Reference, out: str, on_progress: On
     table = pa.table({"image_id": reference.ids(rows), "row": pa.array(rows, pa.int64())})
     read_pictures(models.runner, table, source, location, on_progress)
     parts = opened(location)
-    return Pictures(pa.concat_tables([parts.read(name).select(COLUMNS) for name in parts.names()]))
+    return Pictures(pa.concat_tables([parts.read(name).select(DISTINCT_COLUMNS) for name in parts.names()]))
 
 
 def _unchanged(table: LabelledTable) -> LabelledTable:

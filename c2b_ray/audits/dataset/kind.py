@@ -11,7 +11,7 @@ AUDIT = Audit(
     config="c2b_ray.audits.dataset.config:DatasetConfig",
     config_reader="c2b_ray.audits.dataset.config:FILE",
     run="c2b_ray.audits.dataset.build:build_dataset",
-    estimate="c2b_ray.audits.dataset.preflight:estimate",
+    estimate="c2b_ray.audits.dataset.plan:estimate",
     command_name="dataset build",
     form=(
         FormField(

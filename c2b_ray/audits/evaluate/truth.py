@@ -17,9 +17,7 @@ import pyarrow as pa
 from c2b_ray.audits.c2b.audit import audit
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.evaluate.config import EvaluateConfig, WorldTruth
-from c2b_ray.audits.evaluate.sources.annotated import Annotated
-from c2b_ray.audits.evaluate.sources.celeba import celeba
-from c2b_ray.audits.evaluate.sources.imagenet_x import imagenet_x
+from c2b_ray.audits.evaluate.sources import Annotated, celeba, imagenet_x
 from c2b_ray.audits.evaluate.steps.matching import wording
 from c2b_ray.audits.evaluate.steps.truth import (
     TARGET,
@@ -37,11 +35,11 @@ from c2b_ray.models import catalog
 from c2b_ray.names import normalise
 from c2b_ray.steps.classify import are_numbers
 from c2b_ray.steps.draw import ImageIds, image_ids
-from c2b_ray.steps.duplicates import COLUMNS, Distinct
+from c2b_ray.steps.duplicates import DISTINCT_COLUMNS, Distinct
 from c2b_ray.steps.labels import check_classes, chosen, left_out, spellings
 from c2b_ray.storage import files, is_remote
 from c2b_ray.storage.labelled import LabelledTable
-from c2b_ray.world.paraphrases import DECOYS, PARAPHRASES, DecoyAttribute, decoy_columns
+from c2b_ray.world.captions import DECOYS, PARAPHRASES, DecoyAttribute, decoy_columns
 from c2b_ray.world.scenes import sample
 from c2b_ray.world.table import labelled_table
 
@@ -225,7 +223,7 @@ def ground_truth(config: EvaluateConfig, table: TruthTable, out: str, session: S
 
 
 def _pictures(run: C2BRun, rows: int, revision: str) -> Ints:
-    return Distinct(run.read("images", COLUMNS)).pictures(ImageIds(image_ids(np.arange(rows), revision)))
+    return Distinct(run.read("images", DISTINCT_COLUMNS)).pictures(ImageIds(image_ids(np.arange(rows), revision)))
 
 
 def _notes(labels: pa.Table, pictures: Ints) -> tuple[str, ...]:

@@ -22,13 +22,13 @@ from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation, discovered
 from c2b_ray.audits.failures.discovery.candidates import Candidate, table, written
 from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, WantedDraws
+from c2b_ray.audits.failures.report.captions import answer_lines
 from c2b_ray.audits.failures.report.page import write_report
-from c2b_ray.audits.failures.report.transfers import answer_lines
 from c2b_ray.audits.failures.run import FailuresRun, load_failures_run, open_failures_run
 from c2b_ray.audits.failures.state import FailuresState, Hypothesis, Kind, of_persons, start
 from c2b_ray.audits.kit.backend import AUTO
-from c2b_ray.audits.kit.events import Listener
-from c2b_ray.audits.kit.in_memory import HERE, held_in_memory
+from c2b_ray.audits.kit.models import HERE, held_in_memory
+from c2b_ray.audits.kit.progress import Listener
 from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.config.named import DRAWS, QuestionConfig
 from c2b_ray.errors import Argument, BusyRunError, ConfigError, nearest
@@ -166,7 +166,7 @@ def _of_caption(rows: pa.Table, caption: Candidate) -> pa.Table:
     return rows.filter(pc.and_(pc.equal(rows["caption_id"], caption.caption_id), pc.equal(rows["origin"], "person")))
 
 
-# Questions as jobs of the shared endpoint (`audits.question`).
+# Questions as jobs of the shared endpoint (`audits.runs`).
 
 
 def check_question(run: FailuresRun, question: QuestionConfig) -> None:

@@ -19,26 +19,23 @@ import pyarrow as pa
 from c2b_ray.audits.failures.config import FailuresConfig, read_failures_config
 from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation, discovered, generalise
 from c2b_ray.audits.failures.discovery.candidates import Candidate, Hierarchy
-from c2b_ray.audits.failures.discovery.power import POWER, Confirming, Screening, least_caption_rate
+from c2b_ray.audits.failures.discovery.race import POWER, Confirming, Screening, least_caption_rate
 from c2b_ray.audits.failures.discovery.reliability import answer_of, inspection, reliability, unreliable_labels
 from c2b_ray.audits.failures.discovery.rounds_stage import inspect_all
 from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, SEARCH, TEST
 from c2b_ray.audits.failures.estimate import checked, expected
-from c2b_ray.audits.failures.failing import described
 from c2b_ray.audits.failures.labelled import find_labelled
-from c2b_ray.audits.failures.labels import ancestry_of
-from c2b_ray.audits.failures.refinement import FIRST, GOAL, GROWTH, baseline_rate
+from c2b_ray.audits.failures.refinement import FIRST, GOAL, GROWTH, baseline_rate, described
 from c2b_ray.audits.failures.report.page import write_report
 from c2b_ray.audits.failures.run import CaptionReach, CaptionSearch, FailuresRun, open_failures_run
 from c2b_ray.audits.failures.search import FEWEST, SURPRISE, discover
 from c2b_ray.audits.failures.setup import note_setup, of_baselines
-from c2b_ray.audits.failures.state import FailuresState, Kind, start, write_candidates, write_hypotheses
+from c2b_ray.audits.failures.state import FailuresState, Kind, ancestry_of, start, write_candidates, write_hypotheses
 from c2b_ray.audits.kit.backend import AUTO, backend
-from c2b_ray.audits.kit.events import Listener
-from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
-from c2b_ray.audits.kit.models import model_row, paths_read, warn_of_assumptions
+from c2b_ray.audits.kit.models import HERE, held_in_memory, model_row, paths_read, specs_of, warn_of_assumptions
+from c2b_ray.audits.kit.progress import Listener
 from c2b_ray.audits.kit.session import Cost, Session, Steps
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.engine.images import of_revision

@@ -17,9 +17,9 @@ from pydantic import (
 )
 
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
-from c2b_ray.config.dialect import search_words
 from c2b_ray.config.images import Columns
 from c2b_ray.config.named import (
+    NAMES_OR_ALL,
     CaptionerSpec,
     EncoderSpec,
     GeneratorSpec,
@@ -27,10 +27,13 @@ from c2b_ray.config.named import (
     IndexPath,
     LanguageModelSpec,
     Name,
+    StrictModel,
     TablePath,
+    distinct,
+    known_columns,
+    names_or_all,
 )
-from c2b_ray.config.reading import ConfigFile
-from c2b_ray.config.strict import NAMES_OR_ALL, StrictModel, distinct, known_columns, names_or_all
+from c2b_ray.config.reading import ConfigFile, search_words
 from c2b_ray.storage.manifest import FileOrFields
 
 # The names of the failure rules (Wiles et al. 2022), which are defined in `steps/discovery/rules.py`.

@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from c2b_ray.audits.failures.config import FailuresConfig, read_failures_config
 from c2b_ray.audits.failures.confirmation import TEST_SHARE
 from c2b_ray.audits.failures.discovery.candidates import written
-from c2b_ray.audits.failures.discovery.power import COMMON_RATE, FailureReach, least_rate
+from c2b_ray.audits.failures.discovery.race import COMMON_RATE, FailureReach, least_rate
 from c2b_ray.audits.failures.labelled import CLUSTER_FIELD, FIELD, check_images
-from c2b_ray.audits.failures.labels import ancestry_of, baselines, decider, with_labels
 from c2b_ray.audits.failures.report.method import ratio_sentence, reach_sentence
 from c2b_ray.audits.failures.run import ExpectedCosts, LeastRate
 from c2b_ray.audits.failures.search import BASELINE_SHARE, CONFIRMED
+from c2b_ray.audits.failures.state import ancestry_of, baselines, decider, with_labels
 from c2b_ray.audits.kit.backend import AUTO, check_via
 from c2b_ray.audits.kit.models import check_specs
 from c2b_ray.audits.kit.session import Cost, classifications, generations

@@ -24,14 +24,14 @@ import pyarrow.compute as pc
 from c2b_ray.audits.c2b.scoring.clusters import ClusterSums
 from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.failures.discovery.candidates import table
-from c2b_ray.audits.failures.discovery.power import POWERS, SHARES, LabelSearch, least_rates
+from c2b_ray.audits.failures.discovery.race import POWERS, SHARES, LabelSearch, least_rates
 from c2b_ray.audits.failures.discovery.rounds_stage import DiscoveryClassifier, answer_all, read_pictures
 from c2b_ray.audits.failures.discovery.value_sets import MOST_COLUMNS, MOST_SETS, Condition, LabelledAnswers, Texts
 from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, MEASURE, SEARCH, TEST
 from c2b_ray.audits.failures.labelled_claims import ClaimAnswers, Claims, Parts, claims_of, hypotheses
-from c2b_ray.audits.failures.labels import baselines, contenders, noted_classifiers
 from c2b_ray.audits.failures.run import CauseSearch, FailuresRun, LabelReach
 from c2b_ray.audits.failures.setup import note_setup, of_images
+from c2b_ray.audits.failures.state import baselines, contenders, noted_classifiers
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.audits.kit.tables_of_predictions import compared_with, is_table
@@ -39,7 +39,7 @@ from c2b_ray.engine.images import OnProgress
 from c2b_ray.engine.stage import Runner
 from c2b_ray.names import normalise
 from c2b_ray.steps.draw import ImageIds, Ints
-from c2b_ray.steps.duplicates import COLUMNS, Distinct
+from c2b_ray.steps.duplicates import DISTINCT_COLUMNS, Distinct
 from c2b_ray.steps.labels import check_classes, chosen, compared, may_be_clusters, without_cluster
 from c2b_ray.storage.labelled import LabelledTable
 from c2b_ray.storage.parts import writing
@@ -338,7 +338,7 @@ def without_copies(
     read_pictures(
         output.runner, pa.table({"image_id": ids, "row": rows}), partial(_unchanged, images), out, output.on_progress
     )
-    distinct = Distinct(output.run.read("pictures", COLUMNS))
+    distinct = Distinct(output.run.read("pictures", DISTINCT_COLUMNS))
     counts, distinct_answers = answered.without_copies(distinct.pictures(ImageIds(ids.cast(pa.large_string()))))
     return [row for row, is_kept in zip(rows, counts.tolist(), strict=True) if is_kept], distinct_answers
 

@@ -44,7 +44,7 @@ from c2b_ray.stats.clusters import (
     clustered_rate_ratios,
     clustered_rates,
 )
-from c2b_ray.stats.multiplicity import benjamini_hochberg
+from c2b_ray.stats.intervals import benjamini_hochberg
 from c2b_ray.stats.rates import RateEstimate, Trials, failure_rates, rate_ratios
 from c2b_ray.tables import HYPOTHESES
 from c2b_ray.tables.failures import AnswerRow, HypothesisRow

@@ -38,7 +38,7 @@ class LeastRate(BaseModel):
 class ExpectedCosts(BaseModel):
     """What was expected before a run. `draws`, `seconds`: the least and the most images and, where models were tried,
     seconds of one process. `least_rates`: the least rates that its budget is likely to find
-    (`audits.failures.discovery.power`).
+    (`audits.failures.discovery.race`).
     `smallest_ratio`: of a caption's failure rate to the bare prompt's, which is searched for; `draws_of_ratio`: the
     images that are expected to confirm a caption of exactly that ratio, where the bare prompt fails on 1 %.
     """

@@ -15,8 +15,19 @@ from c2b_ray.audits.failures.discovery.clusters import Sentences, mine
 from c2b_ray.audits.failures.discovery.race import baseline_share, expected_draws
 from c2b_ray.audits.failures.discovery.rounds import SAMPLE
 from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, WantedDraws
-from c2b_ray.audits.failures.failing import background, combined, describe_at_once, described
-from c2b_ray.audits.failures.refinement import RemainingDraws, baseline_rate, rate, rewrite, screen, seen, shorten
+from c2b_ray.audits.failures.refinement import (
+    RemainingDraws,
+    background,
+    baseline_rate,
+    combined,
+    describe_at_once,
+    described,
+    rate,
+    rewrite,
+    screen,
+    seen,
+    shorten,
+)
 from c2b_ray.audits.failures.state import FailuresState, Hypothesis, Kind
 
 BASELINE_SHARE = 0.75

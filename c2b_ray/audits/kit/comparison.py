@@ -17,7 +17,7 @@ from c2b_ray.audits.kit.models import one_of, two_of
 from c2b_ray.errors import Argument, RunError
 from c2b_ray.report.comparison import Pages, tally
 from c2b_ray.report.words import Summary
-from c2b_ray.stats.multiplicity import benjamini_hochberg
+from c2b_ray.stats.intervals import benjamini_hochberg
 from c2b_ray.storage import files, resolve
 from c2b_ray.storage.run import Run
 from c2b_ray.tables.rows import ComparedRow

@@ -12,8 +12,8 @@ from html import escape
 from pkgutil import resolve_name
 from typing import Any
 
-from c2b_ray.audits.kit import progress_words as say
-from c2b_ray.audits.kit.events import Event
+from c2b_ray.audits.kit import progress as say
+from c2b_ray.audits.kit.progress import Event
 from c2b_ray.report import words
 
 EVERY_S = 0.3

@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray.audits.kit.backend import AUTO, backend, chosen_via
-from c2b_ray.audits.kit.events import IMAGES, IMAGES_HELD, Event, Listener
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.notebook_bars import notebook_bars
+from c2b_ray.audits.kit.progress import IMAGES, IMAGES_HELD, Event, Listener
 from c2b_ray.config.placement import PlacementConfig
 from c2b_ray.engine.progress import Progress
 from c2b_ray.models import catalog
 from c2b_ray.roles import GenerationRequest, Question
-from c2b_ray.steps.draw import Rows
+from c2b_ray.steps.draw import RowNumbers
 from c2b_ray.steps.fetch import Load
 from c2b_ray.steps.image_properties import measured
 
@@ -63,7 +63,7 @@ def classifications(spec: str) -> float | None:
     return _per_second(lambda: model.logits(pictures, keys), TRIAL)
 
 
-def measurements(load: Load, rows: Rows) -> Cost:
+def measurements(load: Load, rows: RowNumbers) -> Cost:
     """Returns the cost of measuring these rows of a source, by a trial of some of them, from all parts of it."""
     sample = rows[:: max(1, len(rows) // TRIAL)][:TRIAL]
     trial = pa.table({"image_id": [str(row) for row in sample], "row": sample})

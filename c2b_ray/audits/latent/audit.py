@@ -18,11 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.kit.backend import AUTO, backend
-from c2b_ray.audits.kit.events import Listener
-from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
-from c2b_ray.audits.kit.models import model_row, paths_read, warn_of_assumptions
+from c2b_ray.audits.kit.models import HERE, held_in_memory, model_row, paths_read, specs_of, warn_of_assumptions
+from c2b_ray.audits.kit.progress import Listener
 from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.audits.latent.inputs import grounds, learn_from_references
 from c2b_ray.audits.latent.problems import (
@@ -35,10 +34,9 @@ from c2b_ray.audits.latent.problems import (
     row_of,
     search_id,
 )
-from c2b_ray.audits.latent.report.page import write_report
+from c2b_ray.audits.latent.report import write_report
 from c2b_ray.audits.latent.run import LatentRun, open_latent_run
-from c2b_ray.audits.latent.search import SearchTask
-from c2b_ray.audits.latent.stage import IMAGES, SEARCH, Specs, described, search_all
+from c2b_ray.audits.latent.search import IMAGES, SEARCH, SearchTask, Specs, described, search_all
 from c2b_ray.audits.latent.verdicts import with_q_values
 from c2b_ray.config.latent import EvidenceConfig, LatentConfig, read_latent_config
 from c2b_ray.config.placement import PlacementConfig, read_placement

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.audits.latent.stage import SEARCH, Specs, labelled_by_references
+from c2b_ray.audits.latent.search import SEARCH, Specs, labelled_by_references
 from c2b_ray.config.latent import LEAST_ACCURACY, LatentConfig, Problem
 from c2b_ray.errors import ConfigError
 from c2b_ray.roles import Description, Floats

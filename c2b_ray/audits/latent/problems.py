@@ -16,8 +16,7 @@ from typing import Any
 
 from c2b_ray.audits.kit.models import check_specs, named_models
 from c2b_ray.audits.latent.inputs import LABELS, REFERENCES, AttributeHyperplanes
-from c2b_ray.audits.latent.search import SearchTask
-from c2b_ray.audits.latent.stage import Specs
+from c2b_ray.audits.latent.search import SearchTask, Specs
 from c2b_ray.config.latent import LatentConfig, Method, Problem
 from c2b_ray.errors import ConfigError, SpecError, nearest
 from c2b_ray.models import catalog

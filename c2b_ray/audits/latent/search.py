@@ -1,10 +1,4 @@
-"""Strips of images along a direction from the same latents, and what changes from end to end according to a captioner.
-
-The captioner takes the role of the people whom Li & Xu (2021, App. G) asked to name directions. A word names a
-direction where it occurs in captions of more images at one end than at the other: McNemar's exact test on pairs from
-the same latent, with the false discovery rate controlled at 5 % over all words. It knows images and captions, not how a
-direction was found.
-"""
+"""The search of latent directions: its stage, strips of images along a direction, and what changes on them."""
 
 from __future__ import annotations
 
@@ -12,6 +6,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,11 +15,15 @@ from numpy.typing import NDArray
 
 from c2b_ray.audits.latent.verdicts import FOUND, UNDETERMINED, EntangledAttribute, decide, ties_with
 from c2b_ray.config.latent import BASELINES, LatentConfig
-from c2b_ray.roles import Captioner, Floats, Pixels
+from c2b_ray.engine.images import OnProgress
+from c2b_ray.engine.stage import Rows, Runner, StageConfig, each_alone
+from c2b_ray.models import catalog
+from c2b_ray.roles import Captioner, Description, Floats, Pixels
+from c2b_ray.stats.intervals import benjamini_hochberg
 from c2b_ray.stats.latent import Evidence, Target, alignment, measured_target, spanned, weigh_direction
-from c2b_ray.stats.multiplicity import benjamini_hochberg
 from c2b_ray.stats.paired import mcnemar_p_values
-from c2b_ray.steps.generate import png
+from c2b_ray.steps.classify import check_revision
+from c2b_ray.steps.draw import ImageCounter, png
 from c2b_ray.tables import content_id, seed_of
 from c2b_ray.tables.latent import SEARCHES, DirectionRow, JudgedDirection, SearchFields, StripRow
 
@@ -138,7 +137,7 @@ _CONSTANT = 1e-6
 _NO_ROOM = "no direction is left: the target and the known attributes span the whole latent space"
 
 
-class Space(Protocol):
+class LatentSpace(Protocol):
     """A latent space as a classifier sees it; `models.latent.space.Space`."""
 
     label: str
@@ -215,7 +214,7 @@ class SearchModels(Protocol):
 
     def order(self, search_id: str) -> SearchTask: ...
 
-    def space(self, order: SearchTask) -> Space: ...
+    def space(self, order: SearchTask) -> LatentSpace: ...
 
     def find(self, space: Any, method: str, order: SearchTask, kept: Vectors, seed: int) -> Direction: ...
 
@@ -283,7 +282,7 @@ def _searched(search_id: str, method: str, work: SearchModels) -> SearchFields:
     return {"directions": rows, "strips": strips}
 
 
-def trial_of(order: SearchTask, space: Space, config: LatentConfig) -> Trial:
+def trial_of(order: SearchTask, space: LatentSpace, config: LatentConfig) -> Trial:
     """Returns the latents that decide: labelled ones if there are any, else latents that no search has seen."""
     latents = order.latents
     if latents is None:
@@ -300,7 +299,7 @@ def weighed(trial: Trial, normal: Vectors, config: LatentConfig) -> Evidence:
     return weigh_direction(trial.answers, trial.latents @ normal, trial.target, evidence.margin, evidence.level)
 
 
-def with_pseudo_truth(order: SearchTask, space: Space, work: SearchModels) -> SearchTask:
+def with_pseudo_truth(order: SearchTask, space: LatentSpace, work: SearchModels) -> SearchTask:
     """Returns the order with the pseudo-ground truth, where that is used as the biased attribute: the attribute along
     whose normal the answers' total variation is largest (Li & Xu 2021, section 5.2)."""
     excluded = {order.target_name, *(() if order.rest else order.known)}
@@ -314,7 +313,7 @@ def with_pseudo_truth(order: SearchTask, space: Space, work: SearchModels) -> Se
     return replace(order, biased=best, bias=candidates[best], known=remaining)
 
 
-def _room(order: SearchTask, space: Space, method: str) -> int:
+def _room(order: SearchTask, space: LatentSpace, method: str) -> int:
     """Returns how many mutually orthogonal directions are left besides the target's and the known ones, which may be
     linearly dependent. Baselines leave out only the target's."""
     if method in BASELINES:
@@ -400,7 +399,7 @@ def _ties(
     )
 
 
-def _row(order: SearchTask, space: Space, method: str) -> DirectionRow:
+def _row(order: SearchTask, space: LatentSpace, method: str) -> DirectionRow:
     """Returns a row without a direction."""
     return {
         "direction": None, "cos_bias": None, "cos_target": None, "delta_cos": None, "offset": None, "effect": None,
@@ -421,3 +420,112 @@ def _row(order: SearchTask, space: Space, method: str) -> DirectionRow:
         "reason": None,
         "direction_id": content_id("direction", order.problem, method, 0),
     }  # fmt: skip
+
+
+# The stage of `c2b latent`: one search per row, each in a process that holds its generator and its classifier.
+
+
+IMAGES = ImageCounter()
+
+SEARCH = StageConfig(SEARCHES, stage="generate", rows_per_file=1, weigh=each_alone, most_weight=1)
+
+
+@dataclass(frozen=True)
+class Specs:
+    """The models of one problem, and by spec the revisions that they had when the run began."""
+
+    generator: str
+    classifier: str
+    label: str | None
+    references: tuple[str, ...]
+    revisions: Mapping[str, str]
+
+
+@dataclass
+class LatentWork:
+    """The models that a process holds; implements `audits.latent.search.SearchModels`. Each model is loaded once."""
+
+    config: LatentConfig
+    orders: Mapping[str, SearchTask]
+    specs: Mapping[str, Specs]
+    captioner: Captioner | None = None
+    _loaded: dict[tuple[str, str], Any] = field(default_factory=dict)
+    _spaces: dict[Any, Any] = field(default_factory=dict)
+
+    def order(self, search_id: str) -> SearchTask:
+        return self.orders[search_id]
+
+    def space(self, order: SearchTask) -> Any:
+        return self.space_of(self.specs[order.problem])
+
+    def space_of(self, specs: Specs) -> Any:
+        key = (specs.generator, specs.classifier, specs.label, specs.references)
+        if key not in self._spaces:
+            from c2b_ray.models.latent.space import Space
+
+            references = [self._model("classifier", spec, specs) for spec in specs.references]
+            generator = self._model("latent_generator", specs.generator, specs)
+            classifier = self._model("classifier", specs.classifier, specs)
+            self._spaces[key] = Space(generator, classifier, specs.label, references)
+            self._spaces[key].on_images = IMAGES.add
+        return self._spaces[key]
+
+    def find(self, space: Any, method: str, order: SearchTask, kept: Vectors, seed: int) -> Direction:
+        from c2b_ray.models.latent.finder import find
+        from c2b_ray.models.latent.search import Constraints
+
+        rows = order.others.reshape(-1, space.dimension)
+        return find(space, method, self.config.search, Constraints(rows, kept, order.target), seed)
+
+    def total_variation(self, space: Any, latents: Floats, normal: Vectors) -> float:
+        from c2b_ray.models.latent.baselines import total_variation
+
+        return total_variation(space, latents, normal, self.config.search)
+
+    def _model(self, role: str, spec: str, specs: Specs) -> Any:
+        if (role, spec) not in self._loaded:
+            from c2b_ray.models.gradients import gradient_classifier
+
+            model: Any = catalog.load(role, spec) if role != "classifier" else gradient_classifier(spec)
+            check_revision(spec, model.revision, specs.revisions.get(spec, model.revision))
+            self._loaded[role, spec] = model
+        return self._loaded[role, spec]
+
+
+def search_all(
+    runner: Runner,
+    rows: Sequence[Mapping[str, str]],
+    work: tuple[LatentConfig, Mapping[str, SearchTask], Mapping[str, Specs]],
+    out: str,
+    on_progress: OnProgress,
+) -> None:
+    """Writes a row of `tables.latent.SEARCHES` per row (`search_id`, `problem`, `method`) into parts under `out`."""
+    schema = pa.schema([SEARCHES.field(name) for name in ("search_id", "problem", "method")])
+    blocks = [pa.Table.from_pylist([dict(row)], schema) for row in rows]
+    runner.run(
+        Rows(blocks, total=len(blocks)),
+        search_problems,
+        partial(_load, *work),
+        out,
+        id_column="search_id",
+        config=SEARCH,
+        on_progress=on_progress,
+    )
+
+
+def labelled_by_references(config: LatentConfig, specs: Specs, count: int, seed: int) -> tuple[Floats, Any]:
+    """Returns `count` latents of the prior, and for each whether the references' mean P(label) of its image is above
+    one half (bool)."""
+    space = LatentWork(config, {}, {"": specs}).space_of(specs)
+    latents = space.sample(count, seed)
+    return latents, space.answers(latents)[:, 1:].mean(axis=1) > 0.5
+
+
+def described(spec: str) -> Description:
+    """Returns a latent generator's description. The generator is loaded only if no other source describes it."""
+    return catalog.described("latent_generator", spec)
+
+
+def _load(config: LatentConfig, orders: Mapping[str, SearchTask], specs: Mapping[str, Specs]) -> LatentWork:
+    captioner = catalog.captioner(config.captioner) if config.captioner is not None else None
+    return LatentWork(config, orders, specs, captioner)

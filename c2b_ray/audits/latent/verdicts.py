@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from c2b_ray.config.latent import EvidenceConfig
+from c2b_ray.stats.intervals import benjamini_hochberg
 from c2b_ray.stats.latent import Evidence
-from c2b_ray.stats.multiplicity import benjamini_hochberg
 from c2b_ray.tables.latent import DirectionRow
 
 Vectors = NDArray[np.float64]

@@ -10,15 +10,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from c2b_ray.audits.kit.backend import AUTO, backend
-from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.models import paths_read
+from c2b_ray.audits.kit.progress import Listener
 from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.audits.prompts.config import PromptsConfig, read_prompts_config
+from c2b_ray.audits.prompts.estimate import checked, most_images
 from c2b_ray.audits.prompts.heads import guides
 from c2b_ray.audits.prompts.measurement import measure, modify, show_examples
-from c2b_ray.audits.prompts.preflight import checked, most_images
 from c2b_ray.audits.prompts.report.page import write_report
 from c2b_ray.audits.prompts.run import PromptsRun, PromptsState, begin, open_prompts_run
 from c2b_ray.audits.prompts.search import search_all, write_baselines

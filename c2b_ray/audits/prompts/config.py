@@ -9,9 +9,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from c2b_ray.config.named import CaptionerSpec, EncoderSpec, GeneratorSpec, LanguageModelSpec, Name, Names
+from c2b_ray.config.named import (
+    CaptionerSpec,
+    EncoderSpec,
+    GeneratorSpec,
+    LanguageModelSpec,
+    Name,
+    Names,
+    StrictModel,
+    distinct,
+)
 from c2b_ray.config.reading import ConfigFile
-from c2b_ray.config.strict import StrictModel, distinct
 from c2b_ray.storage.manifest import FileOrFields
 
 Method = Literal["curated", "templates", "llm", "llm_biased", "pez", "bgps"]

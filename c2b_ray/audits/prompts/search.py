@@ -34,7 +34,7 @@ from c2b_ray.roles import (
     ReplyContinuer,
     TextImageEncoder,
 )
-from c2b_ray.steps.generate import images_of
+from c2b_ray.steps.draw import images_of
 from c2b_ray.tables import content_id, seed_of
 from c2b_ray.tables.prompts import WRITTEN
 

@@ -14,25 +14,23 @@ import pyarrow as pa
 from c2b_ray.audits.prompts.config import Associations, Attribute
 from c2b_ray.audits.prompts.run import LeastEffect, PromptsState, WordSearch
 from c2b_ray.audits.prompts.search import neutral_prompts
-from c2b_ray.audits.prompts.steps.association import (
+from c2b_ray.audits.prompts.steps.experiment import (
+    LEAST_CONTEXTS,
+    OF_FIRST,
     POWER,
     Finding,
     LooksMade,
     Pair,
     Shows,
+    SlotDesign,
     analysed,
     contexts_of_second,
+    families,
+    first_look,
     least_effects,
     left_open,
     pair,
     q_values,
-)
-from c2b_ray.audits.prompts.steps.experiment import (
-    LEAST_CONTEXTS,
-    OF_FIRST,
-    SlotDesign,
-    families,
-    first_look,
     second_look,
     wanted,
 )

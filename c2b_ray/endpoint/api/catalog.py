@@ -11,7 +11,7 @@ from jinja2 import Environment
 from starlette.responses import HTMLResponse
 
 from c2b_ray import __version__
-from c2b_ray.config.policy import Role
+from c2b_ray.config.endpoint import Role
 from c2b_ray.endpoint.api.auth import Json, answers, enter, errors, router
 from c2b_ray.endpoint.api.models import Catalog, FieldErrorBody, ProblemBody
 from c2b_ray.endpoint.kinds import kinds as job_kinds

@@ -9,8 +9,7 @@ from starlette.responses import Response
 
 from c2b_ray.audits.audit import QUESTION, audit_of
 from c2b_ray.audits.gate import Check, failed, junit
-from c2b_ray.audits.question import check_question
-from c2b_ray.audits.runs import Comparison
+from c2b_ray.audits.runs import Comparison, check_question
 from c2b_ray.config.named import LABELLED, QuestionConfig, draws_images
 from c2b_ray.endpoint.api.auth import Caller, Json, answers, body, enter, errors, finite_json, router
 from c2b_ray.endpoint.api.catalog import job_body

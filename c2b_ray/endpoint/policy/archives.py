@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import IO, Any, NamedTuple
 
-from c2b_ray.config.policy import GIB, Policy
+from c2b_ray.config.endpoint import GIB, Policy
 from c2b_ray.endpoint.policy.contents import check_picture
 from c2b_ray.endpoint.policy.isolation import can_cut_off, launched
 from c2b_ray.endpoint.policy.paths import DATA, RUNS, UPLOADS

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from c2b_ray.config.endpoint import Policy
 from c2b_ray.config.named import Names
-from c2b_ray.config.policy import Policy
 from c2b_ray.endpoint.kinds import kind_named
 from c2b_ray.endpoint.policy import fetched
 from c2b_ray.endpoint.policy.archives import follow_storage

@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 from PIL import ImageFile, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
+from c2b_ray.config.endpoint import Policy
 from c2b_ray.config.named import Names
-from c2b_ray.config.policy import Policy
 from c2b_ray.endpoint.policy.paths import DATA, RUNS, UPLOADS, Tenancy, is_inside, verified
 from c2b_ray.endpoint.policy.schemes import checked_spec
 from c2b_ray.endpoint.policy.specs import SPECS

@@ -25,7 +25,7 @@ from pathlib import Path
 import httpx
 from pyarrow import fs
 
-from c2b_ray.config.policy import Policy
+from c2b_ray.config.endpoint import Policy
 from c2b_ray.endpoint.policy.paths import DATA, UPLOADS
 from c2b_ray.endpoint.policy.schemes import url_policy
 from c2b_ray.errors import ConfigError

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from c2b_ray.config.policy import Policy
+from c2b_ray.config.endpoint import Policy
 from c2b_ray.errors import ConfigError
 
 UPLOAD, RUN, STORE = "upload:", "run:", "s3://"

@@ -13,7 +13,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from urllib.parse import parse_qsl, quote
 
-from c2b_ray.config.policy import Policy, Role
+from c2b_ray.config.endpoint import Policy, Role
 from c2b_ray.endpoint.policy.paths import looks_like_path
 from c2b_ray.errors import ConfigError, SpecError, nearest
 from c2b_ray.models.catalog import parse

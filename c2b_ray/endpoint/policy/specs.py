@@ -13,9 +13,9 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from c2b_ray.config.endpoint import Role
 from c2b_ray.config.hierarchy import PACKAGED
 from c2b_ray.config.named import MODELS, Names
-from c2b_ray.config.policy import Role
 from c2b_ray.config.problems import first_problem
 from c2b_ray.config.reading import refuse_keys_within
 from c2b_ray.config.walk import replaced

@@ -26,7 +26,7 @@ from typing import Any, Literal, get_args
 
 from pyarrow import fs
 
-from c2b_ray.config.policy import Policy
+from c2b_ray.config.endpoint import Policy
 from c2b_ray.endpoint.policy.archives import unpack
 from c2b_ray.endpoint.policy.contents import check_picture_file
 from c2b_ray.endpoint.policy.paths import UPLOADS, upload_path

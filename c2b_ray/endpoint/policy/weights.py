@@ -14,7 +14,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from c2b_ray.config.policy import Weights
+from c2b_ray.config.endpoint import Weights
 from c2b_ray.endpoint.policy.isolation import can_cut_off, launched
 from c2b_ray.errors import C2BError, WeightsError
 

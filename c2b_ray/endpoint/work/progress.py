@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from c2b_ray.audits.kit.events import IMAGES, IMAGES_HELD, Event
+from c2b_ray.audits.kit.progress import IMAGES, IMAGES_HELD, Event
 from c2b_ray.config.endpoint import Quotas
 from c2b_ray.endpoint.counters import STAGES
 from c2b_ray.endpoint.ledger import jobs, keys, quotas

@@ -24,9 +24,8 @@ from tokenizers import AddedToken
 from torch import Tensor, nn
 from transformers import CLIPTextModel, PreTrainedTokenizerFast
 
-from c2b_ray.world.associations import Associations, draw_views, sample_words
-from c2b_ray.world.linked_captions import linked_caption
-from c2b_ray.world.reader import read
+from c2b_ray.world.associations import Associations, draw_views, linked_caption, sample_words
+from c2b_ray.world.queries import read
 from c2b_ray.world.scenes import Scene
 from c2b_ray.world.training import checkpoints, diffusion, text_tower
 

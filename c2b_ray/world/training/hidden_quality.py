@@ -16,8 +16,7 @@ import numpy as np
 from c2b_ray.roles import GenerationRequest, ImageGenerator
 from c2b_ray.stats.intervals import wilson_interval
 from c2b_ray.tables import seed_of
-from c2b_ray.world.associations import Associations, value_probabilities
-from c2b_ray.world.linked_captions import phrase, wording
+from c2b_ray.world.associations import Associations, phrase, value_probabilities, wording
 from c2b_ray.world.queries import FACTORS, Codes
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES
 from c2b_ray.world.training.judge import Judge

@@ -13,9 +13,8 @@ from typing import Any
 
 from c2b_ray import prompts
 from c2b_ray.roles import Message
-from c2b_ray.world.associations import Associations
+from c2b_ray.world.associations import Associations, phrase, with_article, wording
 from c2b_ray.world.captions import caption
-from c2b_ray.world.linked_captions import phrase, with_article, wording
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, sample
 from c2b_ray.world.training import small_lm
 from c2b_ray.world.training.small_lm import Lesson, Recipe

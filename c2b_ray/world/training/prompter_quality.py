@@ -16,9 +16,8 @@ from c2b_ray import prompts
 from c2b_ray.models import transformers_lm
 from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import ChatRequest, LanguageModel, Message
-from c2b_ray.world.associations import Associations, sample_linked
-from c2b_ray.world.linked_captions import with_article, words_of
-from c2b_ray.world.reader import read
+from c2b_ray.world.associations import Associations, sample_linked, with_article, words_of
+from c2b_ray.world.queries import read
 from c2b_ray.world.scenes import ATTRIBUTES
 
 _LONGEST = 48

@@ -6,10 +6,10 @@ import pytest
 
 from c2b_ray.audits.ask import answer, class_of, one_of_each_picture
 from c2b_ray.errors import ConfigError
-from c2b_ray.steps.duplicates import COLUMNS, Distinct
+from c2b_ray.steps.duplicates import DISTINCT_COLUMNS, Distinct
 from c2b_ray.tables import IMAGES, PREDICTIONS
 
-EACH_ITS_OWN = Distinct(IMAGES.empty_table().select(COLUMNS))
+EACH_ITS_OWN = Distinct(IMAGES.empty_table().select(DISTINCT_COLUMNS))
 CLASSES = ["bus", "school bus", "boat", "glass"]
 
 

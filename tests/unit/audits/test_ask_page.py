@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from c2b_ray import tables as schemas
 from c2b_ray.audits.ask import SentenceAnswer, answer, answers_page, answers_view
-from c2b_ray.steps.duplicates import COLUMNS, Distinct
+from c2b_ray.steps.duplicates import DISTINCT_COLUMNS, Distinct
 
-EACH_ITS_OWN = Distinct(schemas.IMAGES.empty_table().select(COLUMNS))
+EACH_ITS_OWN = Distinct(schemas.IMAGES.empty_table().select(DISTINCT_COLUMNS))
 EVIL = '<script>alert("x")</script>'
 
 

@@ -21,8 +21,7 @@ from c2b_ray.audits.audit import AUDITS, Audit, audit_named
 from c2b_ray.audits.c2b.run import load_c2b_run
 from c2b_ray.audits.failures.run import load_failures_run
 from c2b_ray.audits.tracking.record import record
-from c2b_ray.config.named import ClassifierSpec, TablePath
-from c2b_ray.config.strict import StrictModel
+from c2b_ray.config.named import ClassifierSpec, StrictModel, TablePath
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.report.words import Column, Summary
 from c2b_ray.storage.run import Run, open_run

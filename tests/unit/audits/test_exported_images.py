@@ -21,10 +21,9 @@ from synthetic_run import make_run
 import c2b_ray
 from c2b_ray.audits.clip_bias.run import open_clip_bias_run
 from c2b_ray.audits.evaluate.run import open_evaluate_run
-from c2b_ray.audits.images import FORMATS, export_images, run_images
 from c2b_ray.audits.latent.run import open_latent_run
 from c2b_ray.audits.prompts.run import open_prompts_run
-from c2b_ray.audits.runs import export
+from c2b_ray.audits.runs import FORMATS, export, export_images, run_images
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.storage.run import Run
 from c2b_ray.tables.clip_bias import CLIP_BIAS, GROUP_EXAMPLES

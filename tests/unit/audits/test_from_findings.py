@@ -14,7 +14,7 @@ from scipy import stats as scipy_stats
 from c2b_ray.audits import audit, from_findings, runs
 from c2b_ray.audits.audit import AUDITS, Audit, audit_named
 from c2b_ray.audits.gate import GateCell, failed
-from c2b_ray.config.strict import StrictModel
+from c2b_ray.config.named import StrictModel
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.report import words
 from c2b_ray.stats import wilson_interval

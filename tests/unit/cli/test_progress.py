@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from c2b_ray.audits.c2b.report.headline import findings_table
 from c2b_ray.audits.c2b.report.ranking import leading, ranked
-from c2b_ray.audits.kit.events import Event
+from c2b_ray.audits.kit.progress import Event
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.cli import show
 from c2b_ray.cli.progress import Bars, Lines, shown

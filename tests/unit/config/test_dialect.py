@@ -10,7 +10,7 @@ import yaml
 
 from c2b_ray.audits.dataset.config import read_dataset_config
 from c2b_ray.audits.failures.config import read_failures_config
-from c2b_ray.config import dialect
+from c2b_ray.config import reading
 from c2b_ray.config.reading import read_audit
 from c2b_ray.errors import ConfigError
 
@@ -28,7 +28,7 @@ DATASET = {"classifier": MODEL, "images": {"labelled": {"table": "photos.csv"}}}
 
 @pytest.fixture(autouse=True)
 def _nothing_said() -> None:
-    dialect._say.cache_clear()
+    reading._say.cache_clear()
 
 
 def _changed(fields: dict, lost: str, **more: object) -> dict:

@@ -3,7 +3,7 @@
 import pytest
 
 from c2b_ray.config import AuditConfig, read_audit
-from c2b_ray.config.perturb import PERTURBATIONS, USUAL_LEVELS
+from c2b_ray.config.images import PERTURBATIONS, USUAL_LEVELS
 from c2b_ray.errors import ConfigError
 
 

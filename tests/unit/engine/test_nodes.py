@@ -2,8 +2,8 @@
 
 from ray.core.generated.autoscaler_pb2 import ClusterConfig, NodeGroupConfig
 
-from c2b_ray.engine.nodes import MOST_STARTABLE, startable
-from c2b_ray.engine.placement import Node
+from c2b_ray.engine.cluster import MOST_STARTABLE, startable
+from c2b_ray.engine.placement import NodeResources
 
 
 def test_an_autoscaler_can_start_what_its_groups_still_lack():
@@ -15,11 +15,11 @@ def test_an_autoscaler_can_start_what_its_groups_still_lack():
             NodeGroupConfig(name="none of these", resources={"CPU": 4}, max_count=0),
         ]
     )
-    here = [Node(cpus=0), Node(cpus=16), Node(cpus=64, gpus=8)]
-    assert startable(here, config) == (Node(cpus=16), Node(cpus=16), Node(cpus=64, gpus=8))
+    here = [NodeResources(cpus=0), NodeResources(cpus=16), NodeResources(cpus=64, gpus=8)]
+    assert startable(here, config) == (NodeResources(cpus=16), NodeResources(cpus=16), NodeResources(cpus=64, gpus=8))
     assert startable(here, None) == ()
 
 
 def test_a_group_without_a_limit_is_large():
     config = ClusterConfig(node_group_configs=[NodeGroupConfig(name="cpu", resources={"CPU": 4}, max_count=-1)])
-    assert startable([], config) == (Node(cpus=4),) * MOST_STARTABLE
+    assert startable([], config) == (NodeResources(cpus=4),) * MOST_STARTABLE

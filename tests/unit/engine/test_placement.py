@@ -9,16 +9,18 @@ import pytest
 
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.engine.machine import Machine, on_this_machine
-from c2b_ray.engine.placement import NEEDS, Cluster, Node, Placement, check, defaults, matches, placed, within
+from c2b_ray.engine.placement import NEEDS, Cluster, NodeResources, Placement, check, defaults, matches, placed, within
 from c2b_ray.errors import ConfigError
 
-LAPTOP = Cluster((Node(cpus=2),))
-SIXTEEN = Cluster((Node(cpus=16),))
-ONE_GPU = Cluster((Node(cpus=16, gpus=1),))
-EIGHT_GPUS = Cluster((Node(cpus=128, gpus=8),))
-GPU_NODES = Cluster((Node(cpus=0), *(Node(cpus=64, gpus=8, labels={"pool": "gpu"}) for _ in range(3))))
-HEAD_ALONE = Cluster((Node(cpus=0),))
-GROWING = Cluster((Node(cpus=0),), startable=(Node(cpus=16),) * 10)
+LAPTOP = Cluster((NodeResources(cpus=2),))
+SIXTEEN = Cluster((NodeResources(cpus=16),))
+ONE_GPU = Cluster((NodeResources(cpus=16, gpus=1),))
+EIGHT_GPUS = Cluster((NodeResources(cpus=128, gpus=8),))
+GPU_NODES = Cluster(
+    (NodeResources(cpus=0), *(NodeResources(cpus=64, gpus=8, labels={"pool": "gpu"}) for _ in range(3)))
+)
+HEAD_ALONE = Cluster((NodeResources(cpus=0),))
+GROWING = Cluster((NodeResources(cpus=0),), startable=(NodeResources(cpus=16),) * 10)
 CLUSTERS = {
     "laptop": LAPTOP,
     "sixteen": SIXTEEN,
@@ -111,15 +113,15 @@ def test_pools_at_their_largest_leave_cpus_to_the_reads(cluster, stage):
 
 
 def test_nodes_of_many_cores_get_several_processes_and_small_ones_none():
-    cluster = Cluster((Node(cpus=4), Node(cpus=64), Node(cpus=24)))
+    cluster = Cluster((NodeResources(cpus=4), NodeResources(cpus=64), NodeResources(cpus=24)))
     assert defaults("classify", cluster) == Placement(batch=32, threads=16, max_actors=5, cpus=11.0)
 
 
 def test_gpus_that_others_hold_are_not_taken():
-    busy = Cluster((Node(cpus=16, gpus=1, free_gpus=0.4), Node(cpus=16, gpus=1, free_gpus=0.0)))
+    busy = Cluster((NodeResources(cpus=16, gpus=1, free_gpus=0.4), NodeResources(cpus=16, gpus=1, free_gpus=0.0)))
     shared = defaults("classify", busy)
     assert (shared.gpus, shared.max_actors, shared.threads) == (0.4, 1, 6)
-    full = Cluster((Node(cpus=16, gpus=1, free_gpus=0.05),))
+    full = Cluster((NodeResources(cpus=16, gpus=1, free_gpus=0.05),))
     assert defaults("classify", full) == defaults("classify", SIXTEEN)
 
 

@@ -8,18 +8,18 @@ import pytest
 import yaml
 
 from c2b_ray.config.placement import StagePlacement, read_placement
-from c2b_ray.engine.placement import NEEDS, Cluster, Node, defaults, matches, placed
+from c2b_ray.engine.placement import NEEDS, Cluster, NodeResources, defaults, matches, placed
 from c2b_ray.errors import SourceError
 
 FOLDER = Path(__file__).parents[3] / "deployments" / "placement"
 MACHINES = {
-    "laptop": Cluster((Node(cpus=2),)),
-    "one-gpu": Cluster((Node(cpus=16, gpus=1),)),
+    "laptop": Cluster((NodeResources(cpus=2),)),
+    "one-gpu": Cluster((NodeResources(cpus=16, gpus=1),)),
     "cluster": Cluster(
         (
-            Node(cpus=0),
-            Node(cpus=64, gpus=8, labels={"pool": "gpu"}),
-            *(Node(cpus=32, labels={"pool": "cpu"}) for _ in range(2)),
+            NodeResources(cpus=0),
+            NodeResources(cpus=64, gpus=8, labels={"pool": "gpu"}),
+            *(NodeResources(cpus=32, labels={"pool": "cpu"}) for _ in range(2)),
         )
     ),
 }

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from c2b_ray.report.run_list import index_page
-from c2b_ray.storage.run_list import ListedRun
+from c2b_ray.storage.run import ListedRun
 
 FIRST = ListedRun(
     "runs/first", "first", "c2b", "finished", "2026-11-01T08:00:00+00:00", {"new": "onnx:/home/ann/net.onnx"},

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from c2b_ray.stats.confusions import precision_recall_f1, reliability, two_class_curves, wrong_answers_named
+from c2b_ray.stats.classification import precision_recall_f1, reliability, two_class_curves, wrong_answers_named
 
 
 def test_precision_recall_and_f1_are_those_of_scikit_learn():

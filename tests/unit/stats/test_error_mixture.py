@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 
-from c2b_ray.stats.error_mixture import error_mixture
+from c2b_ray.stats.clustering import error_mixture
 
 
 def blobs(random: np.random.Generator, centres: np.ndarray, each: int, width: float) -> tuple[np.ndarray, np.ndarray]:

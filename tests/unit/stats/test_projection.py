@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.decomposition import PCA
 
-from c2b_ray.stats.projection import principal_plane
+from c2b_ray.stats.clustering import principal_plane
 
 
 def test_the_plane_is_that_of_principal_components():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from c2b_ray.stats.standardised_counts import StandardisedCount, standardised_count, strata
+from c2b_ray.stats.read_values import StandardisedCount, standardised_count, strata
 
 
 def test_a_count_is_the_odds_of_each_stratum_times_its_images():

@@ -15,9 +15,9 @@ from c2b_ray.roles import Neighbours
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.draw import fetch, image_id, wanted
+from c2b_ray.steps.draw import png as png_of_pixels
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.fingerprint import fingerprint
-from c2b_ray.steps.generate import png as png_of_pixels
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.retrieve import CaptionSearch, retrieve
 from c2b_ray.tables import DRAWS, PREDICTIONS, content_of

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image, ImageDraw
 
-from c2b_ray.steps.looks import LOOK_NAMES, described, looks
+from c2b_ray.steps.image_properties import LOOK_NAMES, described, looks
 from c2b_ray.tables import LOOK_VECTORS
 
 SIDE = 160

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from verified_images import LEVELS, PERFECT, Made, mark
 
-from c2b_ray.audits.c2b.verification.correction import corrections_of
+from c2b_ray.audits.c2b.verification.false_accepts import corrections_of
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.tables import PREDICTIONS
 

@@ -5,7 +5,7 @@ from pictured_answers import CLASSES, WEATHER, asked_of, captions_of, images_of,
 from c2b_ray.errors import ServiceError
 from c2b_ray.models.scripted import ScriptedCaptioner
 from c2b_ray.roles import Answer
-from c2b_ray.steps.verify import LIKELIER, Checks, checks, verify, wanted
+from c2b_ray.steps.observe import LIKELIER, Checks, checks, verify, wanted
 from c2b_ray.tables import CAPTIONS, DRAWS, VERIFICATIONS
 
 

@@ -13,8 +13,7 @@ from synthetic_run import make_run
 from c2b_ray.audits.runs import write_index
 from c2b_ray.errors import SourceError
 from c2b_ray.storage import files
-from c2b_ray.storage.run import load_run
-from c2b_ray.storage.run_list import list_runs
+from c2b_ray.storage.run import list_runs, load_run
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from c2b_ray.world.associations import (
     sample_linked,
     value_probabilities,
     without_effect,
+    words_of,
 )
-from c2b_ray.world.linked_captions import words_of
-from c2b_ray.world.reader import read
+from c2b_ray.world.queries import read
 from c2b_ray.world.scenes import ATTRIBUTES, sample
 
 TWO = (Link("rusty", "weather", "fog", 0.6), Link("quiet", "weather", "rain", 0.6))

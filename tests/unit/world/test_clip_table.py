@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from c2b_ray.errors import ConfigError
-from c2b_ray.world.clip_table import TableOptions, audit_table, locality, mistaken_rows, scenes_of, write
+from c2b_ray.world.table import TableOptions, audit_table, locality, mistaken_rows, scenes_of, write
 
 
 def test_the_table_has_what_an_audit_reads(tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from random import Random
 import pytest
 
 from c2b_ray.world.captions import caption
-from c2b_ray.world.queries import FACTORS, long_query, short_query
-from c2b_ray.world.reader import read
+from c2b_ray.world.queries import FACTORS, long_query, read, short_query
 from c2b_ray.world.scenes import sample
 
 SEED = 4711

@@ -332,7 +332,7 @@ MEASURE = StageConfig(PROPERTIES, stage="measure", rows_per_file=1024)
 
 
 def measure_images(
-    runner: Runner, rows: tuple[draw.Rows, str], source: Load, out: str, on_progress: OnProgress
+    runner: Runner, rows: tuple[draw.RowNumbers, str], source: Load, out: str, on_progress: OnProgress
 ) -> None:
     """Writes the properties of `rows` of a source, as parts of `PROPERTIES`. `rows`: their numbers, and the source's
     revision, which the images' ids contain."""

@@ -26,8 +26,8 @@ from PIL import Image
 from c2b_ray.roles import Pixels, Shape
 from c2b_ray.steps.classify import Classification, LoadedClassifier, predict_all
 from c2b_ray.steps.decode import decoded
+from c2b_ray.steps.draw import png
 from c2b_ray.steps.fetch import Load, in_place
-from c2b_ray.steps.generate import png
 from c2b_ray.tables import PERTURBED_PREDICTIONS, content_id, seed_of
 
 PICTURE = 256

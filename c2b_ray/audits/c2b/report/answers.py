@@ -15,16 +15,15 @@ from statistics import median
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.report import intersections, perturbations
-from c2b_ray.audits.c2b.report.derived import DerivedValues
 from c2b_ray.audits.c2b.report.findings import SIGNS, caveats, finding, galleries, mistaken
 from c2b_ray.audits.c2b.report.gallery import Examples
 from c2b_ray.audits.c2b.report.headline import near_misses, what_settles
-from c2b_ray.audits.c2b.report.measured import ACCURACY, shown, titled
-from c2b_ray.audits.c2b.report.named_answers import NamedByAttribute, named_sentence
+from c2b_ray.audits.c2b.report.look_answers import NamedByAttribute, named_sentence
+from c2b_ray.audits.c2b.report.method import ACCURACY, DerivedValues, shown, titled
 from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
 from c2b_ray.audits.c2b.report.ranking import Cell, Group, Key, leading
 from c2b_ray.report import words
-from c2b_ray.report.answer import MOST, Answer
+from c2b_ray.report.page import MOST, Answer
 from c2b_ray.report.pictures import Gallery, ThumbnailSet
 from c2b_ray.report.words import Sentence, Span
 

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from c2b_ray.audits.c2b.report.derived import DerivedValues
 from c2b_ray.audits.c2b.report.gallery import Example, Examples
-from c2b_ray.audits.c2b.report.measured import ACCURACY, named, shown, shown_range, titled
+from c2b_ray.audits.c2b.report.method import ACCURACY, DerivedValues, metric_named, shown, shown_range, titled
 from c2b_ray.audits.c2b.report.ranking import Cell, Group, on_one_caption
 from c2b_ray.report import words
 from c2b_ray.report.forest import BAND, RULE, Forest, ForestRow, forest_svg
@@ -93,7 +92,7 @@ def sentence(group: Group, lead: Cell, classifier: str, confidence: float) -> Se
     )
     phrases = f"{classifier} recognises {words.article(lead.target_class)}", f" {ADVERBS[lead.verdict]} when "
     if lead.metric != ACCURACY:
-        phrases = f"{classifier}: {named(lead.metric)} for ", f" is {_LEVELS[lead.verdict]} when "
+        phrases = f"{classifier}: {metric_named(lead.metric)} for ", f" is {_LEVELS[lead.verdict]} when "
     return (
         Span(phrases[0]),
         Span(lead.target_class, strong=True),

@@ -21,7 +21,7 @@ from c2b_ray.report import words
 from c2b_ray.report.redact import clean, clean_setting
 from c2b_ray.steps.answers import UNDECIDED, answers_of, named_class
 from c2b_ray.steps.draw import GENERATE
-from c2b_ray.steps.verify import CLASS
+from c2b_ray.steps.observe import CLASS
 
 MOST_DOUBTS = 20
 Row = Mapping[str, Any]
@@ -65,7 +65,7 @@ class Shown:
     rule: str = ""
 
 
-def shown(
+def verification_shown(
     verifications: pa.Table,
     calibration: pa.Table,
     scores: pa.Table,

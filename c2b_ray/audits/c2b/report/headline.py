@@ -16,14 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.report import perturbations
-from c2b_ray.audits.c2b.report.derived import DerivedValues
 from c2b_ray.audits.c2b.report.findings import NAMES, SIGNS, caveats
 from c2b_ray.audits.c2b.report.intersections import sentence, strongest
 from c2b_ray.audits.c2b.report.label_errors import label_errors_line
-from c2b_ray.audits.c2b.report.look_answers import followed_looks, followed_sentence
-from c2b_ray.audits.c2b.report.measured import ACCURACY, compared_by, named, shown
-from c2b_ray.audits.c2b.report.method import right_line
-from c2b_ray.audits.c2b.report.named_answers import named_by_attributes, named_sentence
+from c2b_ray.audits.c2b.report.look_answers import (
+    followed_looks,
+    followed_sentence,
+    named_by_attributes,
+    named_sentence,
+)
+from c2b_ray.audits.c2b.report.method import ACCURACY, DerivedValues, compared_by, metric_named, right_line, shown
 from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
 from c2b_ray.audits.c2b.report.ranking import Cell, Group, cells_of, leading, ranked, strongest_first
 from c2b_ray.audits.c2b.report.undetermined import copies_line, one_caption_line
@@ -477,7 +479,9 @@ def _strongest(groups: Sequence[tuple[Group, Sequence[Group]]]) -> list[str]:
     if lead is None:
         return []
     accuracy = lead.metric == ACCURACY
-    value = f"{lead.accuracy:.0%} right" if accuracy else f"{named(lead.metric)} {shown(lead.metric, lead.accuracy)}"
+    value = (
+        f"{lead.accuracy:.0%} right" if accuracy else f"{metric_named(lead.metric)} {shown(lead.metric, lead.accuracy)}"
+    )
     return [f"{lead.target_class}, {lead.attribute} {lead.bias_class}: {value} (φ {words.signed(lead.phi)})"]
 
 
@@ -511,7 +515,7 @@ def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
     else:
         title = words.shown_of("Strongest findings", len(rows), len(groups))
     metric = next((member.metric for group, _ in groups for member in group.cells), ACCURACY)
-    columns = [Column(named(metric), number=True) if column.name == "right" else column for column in COLUMNS]
+    columns = [Column(metric_named(metric), number=True) if column.name == "right" else column for column in COLUMNS]
     return Summary(title, COLUMNS if metric == ACCURACY else columns, rows, marks, lines=())
 
 

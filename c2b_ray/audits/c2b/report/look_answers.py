@@ -1,7 +1,4 @@
-"""What the answers follow, the class or a look of the picture, in words and pictures.
-
-It knows rows of `tables.LOOKS` and `tables.LOOK_ALIKES`; nothing of pages.
-"""
+"""What answers follow in words and pictures: the class, a look, or an attribute that names answers."""
 
 from __future__ import annotations
 
@@ -9,14 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.report.findings import SIGNS
+from c2b_ray.audits.c2b.report.gallery import Example, Examples
+from c2b_ray.audits.c2b.report.ranking import Cell
+from c2b_ray.names import normalise
 from c2b_ray.report import words
-from c2b_ray.report.answer import Answer
+from c2b_ray.report.page import Answer
 from c2b_ray.report.pictures import WRONG, Gallery, Picture
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Sentence, Span
+from c2b_ray.stats import wilson_interval
+from c2b_ray.stats.classification import NamedAnswers, wrong_answers_named
+from c2b_ray.steps.answers import CellAnswers, answers_of, named_class
+from c2b_ray.steps.cells import CellImages, images_of_cells
+from c2b_ray.steps.draw import GENERATE, Ints
 
 EXAMPLES = 2
 LOOK_ALIKES_SHOWN = 3
@@ -201,3 +208,189 @@ def _picture(one: Row, answer: str, thumbnails: Mapping[str, str]) -> Picture:
 
 def _p_value(value: float) -> str:
     return f"≤{words.THIN}0.001" if value <= 0.001 else f"={words.THIN}{value:.3f}"
+
+
+# Attributes whose values are themselves names of answers, such as the texture of a picture whose shape is the
+# class: are the wrong answers what the attribute names, over all classes together?
+
+
+SHOWN = 2  # examples of each kind
+
+
+@dataclass(frozen=True)
+class NamedByAttribute:
+    """What an attribute's names say about one classifier's wrong answers. `images`: answered images whose attribute
+    names another class than theirs; `effect`: the share of them that is answered with that name, beyond chance;
+    `effect_low`: with the lower limit of the named share of the wrong answers (Wilson)."""
+
+    classifier: str
+    attribute: str
+    test: NamedAnswers
+    images: int
+    effect: float
+    effect_low: float
+    examples: Examples
+
+
+def named_by_attributes(
+    cells: Sequence[Cell],
+    captions: pa.Table,
+    draws: pa.Table,
+    predictions: pa.Table,
+    tau: float,
+    alpha: float,
+) -> tuple[NamedByAttribute, ...]:
+    """Returns the attributes whose names explain wrong answers, largest effect first: the test of
+    `stats.classification.wrong_answers_named` at α over the number of tests (Bonferroni), and more than τ of the images
+    explained at the lower limit: with very many images a difference that does not matter is significant. None where
+    images come in clusters: the test takes them as independent."""
+    pairs = dict.fromkeys(
+        (cell.classifier, cell.attribute)
+        for cell in cells
+        if cell.clusters is None
+        and cell.answered_bias_class is not None
+        and normalise(cell.bias_class) != normalise(cell.target_class)
+    )
+    if not pairs:
+        return ()
+    of_cells = images_of_cells(captions, draws)
+    answers = {classifier: answers_of(predictions, classifier).to(of_cells) for classifier, _ in pairs}
+    tested = [
+        answer
+        for classifier, attribute in pairs
+        if (answer := _tested(classifier, attribute, answers[classifier], captions, draws, predictions, 1 - alpha))
+    ]
+    established = [answer for answer in tested if answer.test.p_value <= alpha / len(pairs) and answer.effect_low > tau]
+    return tuple(sorted(established, key=lambda answer: (-answer.effect, answer.classifier, answer.attribute)))
+
+
+def _tested(
+    classifier: str,
+    attribute: str,
+    answers: CellAnswers,
+    captions: pa.Table,
+    draws: pa.Table,
+    predictions: pa.Table,
+    confidence: float,
+) -> NamedByAttribute | None:
+    cells = answers.cells
+    of_attribute = np.array([name.attribute == attribute for name in cells.names], bool)
+    rows = np.flatnonzero(of_attribute[cells.cell] & answers.answered)
+    truth, value, answer = _numbers(answers, rows)
+    conflict = value != truth
+    rows, truth, value, answer = rows[conflict], truth[conflict], value[conflict], answer[conflict]
+    test = wrong_answers_named(truth, value, answer)
+    if not test.wrong:
+        return None
+    low, _ = wilson_interval(test.named, test.wrong, confidence)
+    images = len(rows)
+    return NamedByAttribute(
+        classifier=classifier,
+        attribute=attribute,
+        test=test,
+        images=images,
+        effect=(test.named - test.expected) / images,
+        effect_low=(float(low) * test.wrong - test.expected) / images,
+        examples=Examples(
+            wrong=_named_examples(rows[answer == value], False, answers, captions, draws, predictions, classifier),
+            right=_named_examples(rows[answer == truth], True, answers, captions, draws, predictions, classifier),
+        ),
+    )
+
+
+def _numbers(answers: CellAnswers, rows: Ints) -> tuple[Ints, Ints, Ints]:
+    """Returns for each row the numbers of its class, of what its value names, and of its answer: names that are
+    compared as one have one number."""
+    number: dict[str, int] = {}
+
+    def of(name: str) -> int:
+        return number.setdefault(normalise(name), len(number))
+
+    cells = answers.cells
+    truth = np.array([of(name.target_class) for name in cells.names], np.int64)
+    value = np.array([of(name.bias_class) for name in cells.names], np.int64)
+    distinct, back = np.unique(answers.taken[rows], return_inverse=True)
+    name_numbers = np.array([of(answers.answers.name(label)) for label in distinct.tolist()], np.int64)
+    return truth[cells.cell[rows]], value[cells.cell[rows]], name_numbers[back] if len(name_numbers) else back
+
+
+def _named_examples(
+    rows: Ints,
+    right: bool,
+    answers: CellAnswers,
+    captions: pa.Table,
+    draws: pa.Table,
+    predictions: pa.Table,
+    classifier: str,
+) -> tuple[Example, ...]:
+    """Returns examples of as many classes as there are, in the order of the cells."""
+    cells: CellImages = answers.cells
+    first = np.unique(np.array([cells.names[cell].target_class for cell in cells.cell[rows]]), return_index=True)[1]
+    example_rows = rows[np.sort(first)][:SHOWN] if len(rows) else rows
+    ids = cells.ids.names(cells.image[example_rows]).to_pylist()
+    example_ids = pa.array(ids, pa.string())
+    answered = predictions.filter(
+        pc.and_(pc.equal(predictions["classifier"], classifier), pc.is_in(predictions["image_id"], example_ids))
+    )
+    answer_of = {row["image_id"]: row for row in answered.to_pylist()}
+    draw_of_image = {row["image_id"]: row for row in draws.filter(pc.is_in(draws["image_id"], example_ids)).to_pylist()}
+    examples = []
+    for row, image_id in zip(example_rows.tolist(), ids, strict=True):
+        answer, draw = answer_of[image_id], draw_of_image[image_id]
+        probability = answer["label_probability"]
+        examples.append(
+            Example(
+                image_id=image_id,
+                right=right,
+                label=answer["label"] or answers.answers.name(int(answers.taken[row])),
+                label_probability=float("nan") if probability is None else probability,
+                predicted_class=named_class(answer["predicted_class"]),
+                caption=captions["text"][int(cells.caption[row])].as_py(),
+                retrieved=draw["similarity"] is not None,
+                generated=draw["source"] == GENERATE,
+            )
+        )
+    return tuple(examples)
+
+
+def named_sentence(
+    named_by: NamedByAttribute, cells: Sequence[Cell], prefix: str, confidence: float
+) -> tuple[Sentence, str, int]:
+    """Returns the finding in a sentence that begins with `prefix`, its evidence, and how many images are answered with
+    their class."""
+    test = named_by.test
+    members = [
+        cell
+        for cell in cells
+        if (cell.classifier, cell.attribute) == (named_by.classifier, named_by.attribute)
+        and normalise(cell.target_class) != normalise(cell.bias_class)
+    ]
+    right = sum(cell.correct for cell in members)
+    answers_of_either = test.named + right
+    by_chance = (
+        f"{words.part(test.named, test.wrong)} wrong answers ({words.percent(test.named / test.wrong)}) name the "
+        f"{named_by.attribute}, where by chance {words.count(round(test.expected))} would "
+        f"({words.percent(test.expected / test.wrong)}; p{words.FIXED}{_p_value(test.p_value)})"
+    )
+    low, high = wilson_interval(test.named, answers_of_either, confidence)
+    if low > 0.5:  # it decides more of the answers than the class does
+        sentence = (
+            Span(f"{prefix}{words.percent(test.named / answers_of_either)} of the answers follow the "),
+            Span(named_by.attribute, strong=True),
+            Span(f", not the class: of {words.count(answers_of_either)} images answered with the one or the other, "),
+            Span(f"{words.count(test.named)} are called what their {named_by.attribute} is."),
+        )
+        evidence = f"{words.percent(confidence)} interval {words.percent_range(float(low), float(high))}. {by_chance}."
+    else:
+        sentence = (
+            Span(f"{prefix}{words.part(test.named, test.wrong)} wrong answers "),
+            Span(f"({words.percent(test.named / test.wrong)}) name the "),
+            Span(named_by.attribute, strong=True),
+            Span(f" of the image instead of its class; by chance {words.count(round(test.expected))} would."),
+        )
+        evidence = f"{by_chance}."
+    evidence = (
+        f"Over all classes together, on {words.plural(named_by.images, 'image')} whose {named_by.attribute} names "
+        f"another class. {evidence[0].upper()}{evidence[1:]} Chance permutes {named_by.attribute} within each class."
+    )
+    return sentence, evidence, right

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.report.findings import ADVERBS, NAMES, ONE_CAPTION, SIGNS, caveats_of
-from c2b_ray.audits.c2b.report.measured import shown
+from c2b_ray.audits.c2b.report.method import shown
 from c2b_ray.audits.c2b.report.ranking import FINDINGS, Cell, Group, Key
-from c2b_ray.audits.c2b.scoring.confirmation import MARGIN
+from c2b_ray.audits.c2b.scoring.findings import MARGIN
 from c2b_ray.report import words
 from c2b_ray.stats import wilson_interval
 from c2b_ray.steps.answers import answers_of

@@ -24,7 +24,7 @@ from c2b_ray.report import words
 from c2b_ray.report.pictures import keep_shown, read_pictures, shown, small, uri
 from c2b_ray.report.words import Sentence, Span
 from c2b_ray.steps.decode import decode
-from c2b_ray.steps.generate import png
+from c2b_ray.steps.draw import png
 
 MOST_SENTENCES = 12
 MOST_CURVES = 12

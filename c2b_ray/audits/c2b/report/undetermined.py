@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.report.findings import BASES, paper_word
-from c2b_ray.audits.c2b.report.measured import compared_by
-from c2b_ray.audits.c2b.report.method import right_line
+from c2b_ray.audits.c2b.report.method import compared_by, right_line
 from c2b_ray.audits.c2b.report.ranking import Cell, Group
 from c2b_ray.audits.c2b.scoring.clusters import TOO_FEW_CLUSTERS
 from c2b_ray.config.audit import AuditConfig

@@ -1,26 +1,207 @@
-"""Predicts how many of a cell's images do not show its class, from calibration images that look like the cell's pool.
-
-The run's own answers cannot tell this: a verifier that takes mopeds for bicycles says the same of both, and where a
-class is rare in an index, what it falsely accepts outweighs what a calibration says about images at large. So the
-images of the pool that the verifier refused are compared with images of the calibration that show another class
-(`negatives`) and are as similar to the cell's captions: as often as it accepts such an image there, it accepted one
-here. The estimate of scores is left as it is; this tests it.
-"""
+"""A verifier's false accepts: measured on other classes' images, predicted for cells, and corrected."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from c2b_ray.audits.c2b.verification.negatives import as_draws, as_verifications
-from c2b_ray.audits.c2b.verification.verified import CellObservations, VerifiedImages
-from c2b_ray.stats.standardised_counts import StandardisedCount, standardised_count, strata
+from c2b_ray.audits.c2b.thresholds import Thresholds
+from c2b_ray.audits.c2b.verification.verified import (
+    NOTHING,
+    CellObservations,
+    VerifiedImages,
+    doubt,
+    explained_by_class,
+)
+from c2b_ray.names import normalise
+from c2b_ray.roles import Captioner, Floats, TextImageEncoder
+from c2b_ray.stats.noisy_labels import CalibrationCounts, Corrected, Run, corrected_runs, misfit_p_values
+from c2b_ray.stats.read_values import StandardisedCount, standardised_count, strata
+from c2b_ray.steps import encoded
+from c2b_ray.steps.answers import CellAnswers
 from c2b_ray.steps.cells import CellGroup, GroupName, images_of_cells, similarities
+from c2b_ray.steps.draw import ImageSource, RowNumbers, distinct_count, image_id
+from c2b_ray.steps.observe import Checks, verify
+from c2b_ray.tables import DRAWS, NEGATIVES, VERIFICATIONS, content_id, seed_of
+
+# Looks at images of the calibration that show another class as if an index had returned them: hard negatives.
+
+
+MOST = 5000
+"""The most images of a calibration table that are compared with the captions of a class. They cost an embedding each,
+and those near to a caption a verification."""
+
+SOURCE = "calibration"
+"""The source of such images, in draws."""
+
+TO_COMPARE = pa.schema([("negative_id", pa.string()), ("row", pa.int64()), ("target_class", pa.string())])
+
+
+@dataclass(frozen=True)
+class CaptionReach:
+    """The captions of a run by target class, as (id, text), and the least similarity of each caption's pool."""
+
+    captions: Mapping[str, Sequence[tuple[str, str]]]
+    least: Mapping[str, float]
+
+    @classmethod
+    def of(cls, captions: pa.Table, nearest: pa.Table) -> CaptionReach:
+        """`nearest`: of `tables.DRAWS`, the pool of each caption. Captions without a pool are left out."""
+        pools = nearest.group_by("caption_id").aggregate([("similarity", "min")])
+        least = dict(zip(pools["caption_id"].to_pylist(), pools["similarity_min"].to_pylist(), strict=True))
+        by_class: dict[str, list[tuple[str, str]]] = {}
+        for row in captions.to_pylist():
+            if row["caption_id"] in least:
+                by_class.setdefault(row["target_class"], []).append((row["caption_id"], row["text"]))
+        return cls(by_class, least)
+
+
+@dataclass(frozen=True)
+class NegativeChecker:
+    """What looks at the images: the verifier, the index's encoder, and the source of the images."""
+
+    captioner: Captioner
+    encoder: TextImageEncoder
+    source: ImageSource
+    reach: CaptionReach
+
+    @cached_property
+    def texts(self) -> dict[str, Floats]:
+        """The embeddings of each class's captions, (captions, dimension)."""
+        return {
+            target: self.encoder.encode_texts([text for _, text in captions])
+            for target, captions in self.reach.captions.items()
+        }
+
+
+def to_compare(labels: pa.Table, revision: str, made_by: str, reach: CaptionReach, seed: int) -> pa.Table:
+    """Returns the images of a calibration table that are compared with each class's captions: a table of `TO_COMPARE`,
+    with the rows of one image together.
+
+    `labels`: `target_class` of each image, null where it is not known. `made_by`: what the answers depend on besides
+    image and captions: encoder, index and the verifier's questions. For each class at most `MOST` images that show
+    another class, chosen by `seed`.
+    """
+    classes_shown = np.array(
+        [None if v is None else normalise(str(v)) for v in labels["target_class"].to_pylist()], object
+    )
+    jobs: list[tuple[int, str]] = []
+    for target in reach.captions:
+        other_rows = np.flatnonzero((classes_shown != normalise(target)) & (classes_shown != None))  # noqa: E711 (elementwise)
+        order = np.random.default_rng(seed_of("negatives", target, seed)).permutation(other_rows)
+        jobs += [(row, target) for row in order[:MOST].tolist()]
+    jobs.sort()
+    digest_of_class = {
+        target: content_id("captions", made_by, *(f"{name} {reach.least[name]!r}" for name, _ in captions))
+        for target, captions in reach.captions.items()
+    }
+    rows = [
+        {
+            "negative_id": content_id("negative", revision, row, target, digest_of_class[target]),
+            "row": row,
+            "target_class": target,
+        }
+        for row, target in jobs
+    ]
+    return pa.Table.from_pylist(rows, TO_COMPARE)
+
+
+def compare(batch: pa.Table, checker: NegativeChecker, checks: Checks) -> pa.Table:
+    """Compares a batch of `to_compare` with its classes' captions and verifies those images that are near to one:
+    returns a table of `tables.NEGATIVES`, a row per row.
+
+    `captions` of a row are those whose pools would hold the image; where there is none, it was not verified.
+    """
+    rows: RowNumbers = np.unique(batch["row"].to_numpy())
+    files = checker.source.fetch(rows.tolist())
+    if "error" not in files.column_names:
+        files = files.append_column("error", pa.nulls(files.num_rows, pa.string()))
+    vectors, errors = encoded.embedded(files, checker.encoder)
+    position = np.searchsorted(rows, batch["row"].to_numpy())
+    targets = batch["target_class"].to_pylist()
+    near_captions = [
+        _near(vectors[file_position], target, checker)
+        for file_position, target in zip(position.tolist(), targets, strict=True)
+    ]
+    near_rows = np.flatnonzero([bool(captions) for captions, _ in near_captions])
+    ids = [image_id(checker.source.revision, row) for row in batch["row"].to_pylist()]
+    answers = _verified(
+        files.take(pa.array(position[near_rows])), [(ids[i], targets[i]) for i in near_rows], checker, checks
+    )
+    nothing: dict[str, object] = {
+        "class_shown": None,
+        "attributes": [],
+        "values": [],
+        "certainties": [],
+        "class_certainty": None,
+    }
+    result = []
+    for i, (negative, file_position) in enumerate(
+        zip(batch["negative_id"].to_pylist(), position.tolist(), strict=True)
+    ):
+        captions, similarities = near_captions[i]
+        row = {
+            "negative_id": negative,
+            "image_id": ids[i],
+            "target_class": targets[i],
+            "error": errors[file_position],
+            **nothing,
+        }
+        row |= {"revision": checks.revision, "captions": captions, "similarities": similarities}
+        row["verification_id"] = checks.verification_id(ids[i], targets[i])
+        result.append(row | answers.get((ids[i], targets[i]), {}))
+    return pa.Table.from_pylist(result, NEGATIVES)
+
+
+def _near(vector: list[float] | None, target: str, checker: NegativeChecker) -> tuple[list[str], list[float]]:
+    """Returns the captions of a class whose pools would hold the image, and its similarity to each."""
+    if vector is None:
+        return [], []
+    names = [name for name, _ in checker.reach.captions[target]]
+    similarities = checker.texts[target] @ np.asarray(vector, np.float32)
+    near_numbers = np.flatnonzero(similarities >= np.array([checker.reach.least[name] for name in names]))
+    return [names[i] for i in near_numbers], similarities[near_numbers].tolist()
+
+
+def _verified(
+    files: pa.Table, images: Sequence[tuple[str, str]], checker: NegativeChecker, checks: Checks
+) -> dict[tuple[str, str], dict[str, object]]:
+    """Returns the verifier's answers about files, by image id and target class."""
+    if not images:
+        return {}
+    columns = {"image_id": [image for image, _ in images], "target_class": [target for _, target in images]}
+    table = pa.table({**columns, "bytes": files["bytes"], "error": files["error"]})
+    answers = verify(table, checker.captioner, checks).to_pylist()
+    return {(row["image_id"], row["target_class"]): row for row in answers}
+
+
+def as_draws(negatives: pa.Table) -> pa.Table:
+    """Returns `tables.NEGATIVES` as draws (`tables.DRAWS`): a row for each caption whose pool would hold an image."""
+    owner = pc.list_parent_indices(negatives["captions"])
+    return pa.table(
+        {
+            "caption_id": pc.list_flatten(negatives["captions"]),
+            "image_id": negatives["image_id"].take(owner),
+            "rank": pa.array(np.zeros(len(owner)), pa.int32()),
+            "similarity": pc.list_flatten(negatives["similarities"]),
+            "source": pa.repeat(SOURCE, len(owner)),
+        }
+    ).cast(DRAWS)
+
+
+def as_verifications(negatives: pa.Table) -> pa.Table:
+    """Returns the verified ones of `tables.NEGATIVES` as `tables.VERIFICATIONS`."""
+    is_verified = pc.greater(pc.list_value_length(negatives["captions"]), 0)
+    return negatives.filter(is_verified).select(VERIFICATIONS.names).cast(VERIFICATIONS)
+
 
 MOST_UNCLAIMED = 0.25
 """The share of a cell's images that may show something else beyond what its scores are corrected for. Up to it, what is
@@ -36,7 +217,7 @@ CONFIDENCE = 0.9
 LEAST_SENSITIVITY = 0.2
 """Below it, images of the class that the verifier refused would be more than four times those that it accepted."""
 
-Floats = NDArray[np.float64]
+Float64s = NDArray[np.float64]
 
 
 class Predicted(NamedTuple):
@@ -46,14 +227,14 @@ class Predicted(NamedTuple):
     variance, which give limits at other confidences; NaN where no image was accepted. `known` (values,): the negatives
     near to its captions."""
 
-    share: Floats
-    low: Floats
-    high: Floats
+    share: Float64s
+    low: Float64s
+    high: Float64s
     lacking: NDArray[np.int64]
     counted: StandardisedCount
     known: NDArray[np.int64]
 
-    def limits(self, confidence: float, times: float = 1.0) -> tuple[Floats, Floats]:
+    def limits(self, confidence: float, times: float = 1.0) -> tuple[Float64s, Float64s]:
         """Returns limits of the share, at most 1; `times`: as they would be with that many times the negatives."""
         low, high = self.counted.limits(confidence, times)
         return np.minimum(low, 1.0), np.minimum(high, 1.0)
@@ -65,14 +246,14 @@ class _Looked:
     cell."""
 
     seen: CellObservations
-    similarity: Floats
+    similarity: Float64s
 
     @classmethod
     def of(cls, verified: VerifiedImages, captions: pa.Table, draws: pa.Table) -> _Looked:
         cells = images_of_cells(captions, draws)
         return cls(verified.of(cells), similarities(cells, captions, draws))
 
-    def cell(self, group: CellGroup, value: int) -> tuple[NDArray[np.int64], Floats]:
+    def cell(self, group: CellGroup, value: int) -> tuple[NDArray[np.int64], Float64s]:
         """Returns answers (`CellObservations.answers`) and similarities of the images of one value."""
         cells, first = self.seen.cells, group.cells.start
         rows = cells.rows(slice(first + value, first + value + 1))
@@ -139,7 +320,7 @@ class FalseAccepts:
         )
         limits = strata(similarity[is_refused], refused_similarity)
 
-        def counts(values: Floats) -> Floats:
+        def counts(values: Float64s) -> Float64s:
             stratum = np.searchsorted(limits, values, side="right")
             return np.bincount(stratum, minlength=len(limits) + 1).astype(np.float64)
 
@@ -197,7 +378,7 @@ def too_few_negatives(classes: Sequence[str], predicted: Sequence[tuple[str, Pre
     ]
 
 
-def without_false_accepts(accuracy: Floats, share: Floats, claimed: Floats) -> Floats:
+def without_false_accepts(accuracy: Float64s, share: Float64s, claimed: Float64s) -> Float64s:
     """Returns the accuracies as they would be if a classifier were wrong on every image that shows something else.
 
     accuracy * (1 - claimed) / (1 - share), at most 1
@@ -210,3 +391,171 @@ def without_false_accepts(accuracy: Floats, share: Floats, claimed: Floats) -> F
     most = np.maximum(accuracy, 1.0)
     without = np.divide(accuracy * (1 - least), 1 - larger, out=most.copy(), where=larger < 1)
     return np.where(larger > least, np.minimum(without, most), accuracy)
+
+
+# Corrects scores of one attribute for the verifier's errors, and tests whether the calibration fits the run.
+
+
+FREE = 3.0
+"""A calibration that does not fit the run counts as this many images of each value and of the class."""
+
+SLACK = 0.02
+"""A verifier may be this much worse than its calibration says and still pass as equally good."""
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A group's corrected scores. `misfit`: the p-value of the claim that the calibration fits the run, or that the
+    verifier does better here and nothing else is wrong. `confirmed`, `total`: of every cell's images, how many were
+    said to show the class, and how many were looked at."""
+
+    scores: Corrected
+    misfit: float
+    confirmed: Counts
+    total: Counts
+
+    def columns(self) -> dict[str, Float64s]:
+        """Returns the columns of `tables.SCORES` that a correction adds."""
+        names = ("shown_low", "shown_high", "sensitivity", "specificity", "class_shown")
+        return {name: getattr(self.scores, name) for name in names} | {"shown": np.diag(self.scores.shown)}
+
+
+def corrections_of(
+    seen: CellObservations,
+    groups: Sequence[CellGroup],
+    answers: CellAnswers,
+    thresholds: Thresholds,
+    rough: bool = False,
+) -> dict[GroupName, Correction]:
+    """Returns the corrected scores of each group, without groups of which the verifier named no value of any image.
+    `rough`: the calibration is tested by simulation only where it seems not to fit."""
+    all_runs = [(group, _run(seen, group, answers)) for group in groups]
+    runs_of_groups = [(group, run) for group, run in all_runs if run is not None]
+    runs = [run for _, run in runs_of_groups]
+    misfits = misfit_p_values(runs, rough=rough)
+    refuted = [misfit <= thresholds.alpha for misfit in misfits]
+    # Intervals must not rest on a calibration that is refuted.
+    used = [_with_at_most(run, FREE) if is_refuted else run for run, is_refuted in zip(runs, refuted, strict=True)]
+    scores = corrected_runs(used, thresholds.confidence)
+    better = [i for i, is_refuted in enumerate(refuted) if is_refuted and _better(scores[i], _known(runs[i]))]
+    misfits_again = misfit_p_values([_with_at_most(runs[i], 0.0) for i in better], rough=rough)
+    for i, misfit in zip(better, misfits_again, strict=True):
+        misfits[i] = misfit
+    corrections = {}
+    for (group, run), of_group, misfit in zip(runs_of_groups, scores, misfits, strict=True):
+        counts = np.asarray(run.right) + np.asarray(run.wrong)
+        confirmed = counts[:, : len(group.values)].sum(axis=1).astype(int)
+        corrections[group.name] = Correction(of_group, misfit, confirmed, counts.sum(axis=1).astype(int))
+    return corrections
+
+
+def _run(seen: CellObservations, group: CellGroup, answers: CellAnswers) -> Run | None:
+    """Returns the counts of a group and the verifier's calibration; None where the verifier named no value."""
+    counts, pictures = _counts(seen, group, answers)
+    if not counts[:, :, : len(group.values)].any():
+        return None
+    unclassified, images_left = seen.left_in_pools(group)
+    calibration = CalibrationCounts(
+        seen.verified.calibration_of(group.attribute, group.values),
+        seen.verified.calibration_of_class(group.target_class),
+    )
+    copies = _copies(counts, pictures), _copies(unclassified, images_left)
+    return Run(counts[0], counts[1], calibration, copies, unclassified)
+
+
+def _known(run: Run) -> CalibrationCounts:
+    assert isinstance(run.calibration, CalibrationCounts)
+    return run.calibration
+
+
+def _with_at_most(run: Run, most: float) -> Run:
+    return run._replace(calibration=_limited(_known(run), most))
+
+
+def _counts(seen: CellObservations, group: CellGroup, answers: CellAnswers) -> tuple[Float64s, int]:
+    """Counts answered images that are right, and that are wrong, (2, cells, answers of the verifier); and the distinct
+    images among them, since some were drawn for several values."""
+    rows, verifier_answers = seen.cells.rows(group.cells), seen.answers(group)
+    values = len(group.values)
+    width = values + seen.verified.asks_class(group.target_class)
+    is_counted = answers.answered[rows] & (verifier_answers != NOTHING)
+    wrong, cell = ~answers.right[rows][is_counted], seen.cells.cell[rows][is_counted] - group.cells.start
+    keys = (wrong * values + cell) * width + verifier_answers[is_counted]
+    counts = np.bincount(keys, minlength=2 * values * width).reshape(2, values, width)
+    return counts.astype(np.float64), distinct_count(seen.cells.image[rows][is_counted])
+
+
+def _copies(counts: Float64s, images: int) -> float:
+    """Returns how many times each image is counted, on average."""
+    return max(1.0, float(counts.sum()) / images) if images else 1.0
+
+
+def _limited(calibration: CalibrationCounts, most: float) -> CalibrationCounts:
+    """Returns the same shares, with each row counted on at most `most` images."""
+
+    def rows(counts: Float64s) -> Float64s:
+        totals = counts.sum(axis=1, keepdims=True)
+        limited: Float64s = counts * np.divide(most, totals, out=np.ones_like(totals), where=totals > most)
+        return limited
+
+    return CalibrationCounts(
+        rows(calibration.values), None if calibration.classes is None else rows(calibration.classes)
+    )
+
+
+def _better(scores: Corrected, calibration: CalibrationCounts) -> bool:
+    """Returns whether the verifier's scores on this run are as good as its calibration."""
+    right = np.diag(calibration.values) / np.maximum(calibration.values.sum(axis=1), 1.0)
+    of_values = scores.sensitivity.mean() >= right.mean() - SLACK
+    if calibration.classes is None:
+        return bool(of_values)
+    return bool(
+        of_values and scores.class_sensitivity >= calibration.classes[0, 0] / calibration.classes[0].sum() - SLACK
+    )
+
+
+def doubts_of_rows(
+    verified: VerifiedImages,
+    rows: Sequence[Mapping[str, Any]],
+    corrections: Mapping[GroupName, Correction],
+    thresholds: Thresholds,
+) -> list[list[str]]:
+    """Returns the reasons for doubt of each row of one classifier's scores. The rows must have the columns of these
+    corrections."""
+    refuted = _refuted(corrections, thresholds.alpha)
+    next_cell: dict[GroupName, int] = defaultdict(int)
+    reasons = []
+    for row in rows:
+        target, attribute = group = GroupName(row["target_class"], row["attribute"])
+        position, next_cell[group] = next_cell[group], next_cell[group] + 1
+        if group not in corrections:
+            reasons.append(["the verifier named no value of any image"])
+            continue
+        of_row = doubt(row, verified.class_skill(target), verified.least_of_class(target))
+        of_row += [refuted[attribute]] if attribute in refuted else []
+        if verified.class_is_assumed(target):
+            correction = corrections[group]
+            of_class = correction.confirmed, correction.total
+            of_row += explained_by_class(correction.scores, of_class, position, target, thresholds)
+        reasons.append(of_row)
+    return reasons
+
+
+def _refuted(corrections: Mapping[GroupName, Correction], alpha: float) -> dict[str, str]:
+    """Returns the attributes whose calibration does not fit the run, and why."""
+    p_values: dict[str, list[float]] = defaultdict(list)
+    for (_, attribute), correction in corrections.items():
+        p_values[attribute].append(correction.misfit)
+    refuted = {}
+    for attribute, values in p_values.items():
+        # Simes (1986): of one attribute's classes, which share a calibration.
+        p_value = float((np.sort(values) * len(values) / np.arange(1, len(values) + 1)).min())
+        if p_value <= alpha:
+            refuted[attribute] = (
+                f"the calibration does not fit this run: what the verifier says of {attribute} and what the "
+                f"classifier gets right do not go together as they would (p = {p_value:.2g}); the verifier errs "
+                "more often here, or both err on the same images"
+            )
+    return refuted

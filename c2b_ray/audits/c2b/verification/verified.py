@@ -22,7 +22,7 @@ from c2b_ray.stats.noisy_labels import Corrected
 from c2b_ray.steps.cells import CellGroup, CellImages, CellName, GroupName
 from c2b_ray.steps.draw import ImageIds, Ints, Mask, codes, distinct_count, vocabulary
 from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.verify import OTHER
+from c2b_ray.steps.observe import OTHER
 
 # A verifier's answers about images, as numbers: one row for each image and class that it was checked for.
 

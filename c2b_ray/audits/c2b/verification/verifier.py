@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from c2b_ray.steps.draw import Ints, codes, counted, numbered, vocabulary
-from c2b_ray.steps.verify import CLASS, OTHER
+from c2b_ray.steps.observe import CLASS, OTHER
 from c2b_ray.tables import CALIBRATION
 
 # Estimates how often a verifier is right from its own certainty, where there is no image of known content.

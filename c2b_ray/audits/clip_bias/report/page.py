@@ -27,9 +27,8 @@ from c2b_ray.audits.clip_bias.report.transferring import (
 )
 from c2b_ray.audits.clip_bias.run import ClipBiasRun
 from c2b_ray.report import words
-from c2b_ray.report.answer import MOST, Answer
 from c2b_ray.report.method import Method, mapping
-from c2b_ray.report.page import STYLES, render
+from c2b_ray.report.page import MOST, STYLES, Answer, render
 from c2b_ray.report.pictures import thumbnails
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Sentence, Span

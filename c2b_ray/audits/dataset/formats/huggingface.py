@@ -16,8 +16,8 @@ import yaml
 
 from c2b_ray.audits.dataset.formats.kit import ExportedFiles, ExportedRows
 from c2b_ray.report import words
-from c2b_ray.report.formats.features import IMAGE, feature, yaml_feature
 from c2b_ray.report.formats.folder import Folder, extension, file_name
+from c2b_ray.report.formats.writers import IMAGE, feature, yaml_feature
 from c2b_ray.report.redact import clean_setting, cleaned
 from c2b_ray.tables.dataset import DATASET_ROWS
 

@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from c2b_ray.audits.dataset.formats import huggingface
 from c2b_ray.audits.dataset.formats.kit import ExportedFiles, ExportedRows, record
-from c2b_ray.audits.dataset.steps.sources import PNG_LEVEL
+from c2b_ray.audits.dataset.steps.shard import PNG_LEVEL
 from c2b_ray.report.formats.folder import WORK, Folder, extension, file_name, folder_names, json_line
 from c2b_ray.steps.decode import decode
-from c2b_ray.steps.generate import png
+from c2b_ray.steps.draw import png
 from c2b_ray.storage import THREADS, is_remote
 
 _PASSED_OVER = ("gif", "avif", "heic")

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from c2b_ray.audits.dataset.shard_files import REPEATS, ShardFiles
-from c2b_ray.audits.dataset.shards.here import LocalWorkers
-from c2b_ray.audits.dataset.shards.passes import state_of
+from c2b_ray.audits.dataset.shards.passes import LocalWorkers, state_of
 from c2b_ray.audits.dataset.shards.workers import Task
 from c2b_ray.audits.dataset.steps.plan import Plan
 

@@ -17,10 +17,10 @@ from typing import Any
 import ray
 import ray.exceptions
 
-from c2b_ray.audits.dataset.shards.here import OnCounts, OnDone
+from c2b_ray.audits.dataset.shards.passes import OnCounts, OnDone
 from c2b_ray.audits.dataset.shards.workers import Counters, Recipe, Task, TaskWorker
 from c2b_ray.config.placement import Computing, PlacementConfig
-from c2b_ray.engine import nodes
+from c2b_ray.engine import cluster
 from c2b_ray.engine.placement import Placement, placed
 from c2b_ray.engine.ray_worker import as_raised, carried
 from c2b_ray.errors import ServiceError
@@ -73,7 +73,7 @@ class CrewsOnRay:
     def __init__(self, recipe: Recipe, placement: PlacementConfig | None, served: bool = False) -> None:
         self.lost = self.repeated = 0
         self._recipe = ray.put(recipe)
-        self._placement = placed("shards", placement or PlacementConfig(), nodes.cluster(), served)
+        self._placement = placed("shards", placement or PlacementConfig(), cluster.cluster(), served)
         self._threads = SERVED_THREADS if served else max(1, self._placement.threads)
         # More processes than shards would load models for nothing.
         self._most = min(self._placement.max_actors, max(1, -(-recipe.plan.shards // self._threads)))

@@ -1,26 +1,83 @@
-"""The passes of a build: which tasks are to be done, in which order, and when the dataset is complete.
-
-    first pass of every shard → fingerprints scattered, compared, gathered → every shard finished
-
-It holds a byte per shard and reads file names only: the existing files tell what is done, so a build resumes where the
-last one ended, however that ended. It knows neither rows nor models, nor where tasks run.
-"""
+"""The passes of a build: which tasks are to be done, in which order, and threads of this process that do them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from c2b_ray.audits.dataset.shard_files import CANDIDATES, DROPS, ENDING, REPEATS, SHARDS, ShardFiles
+from c2b_ray.audits.dataset.shard_files import CANDIDATES, DROPS, ENDING, REPEATS, SHARDS, PlannedCaptions, ShardFiles
 from c2b_ray.audits.dataset.shard_files import DRAWS as OF_DRAWS
-from c2b_ray.audits.dataset.shards.here import LocalWorkers
-from c2b_ray.audits.dataset.shards.planned import PlannedCaptions
-from c2b_ray.audits.dataset.shards.workers import DRAWS, Recipe, Task
+from c2b_ray.audits.dataset.shards.workers import DRAWS, Cancelled, Counters, Recipe, Task, TaskWorker
 from c2b_ray.audits.dataset.steps.plan import Ints, Plan
+from c2b_ray.engine.machine import cores
+
+# Runs tasks of a build in this process: threads share the models, and each works on one shard.
+
+
+REPORT_EVERY_S = 0.5
+OnDone = Callable[[Task, Any], None]
+OnCounts = Callable[[dict[str, float]], None]
+
+
+class LocalWorkers(Protocol):
+    """Workers that do tasks. `lost`: how many of them died. `repeated`: tasks that were repeated because of it."""
+
+    lost: int
+    repeated: int
+
+    def run(self, tasks: Iterable[Task], on_done: OnDone, on_counts: OnCounts) -> None:
+        """Does all tasks, in any order. Reports each that is done, and at intervals all counts so far.
+
+        What a task raises is raised unchanged, and ends the others at their next batch.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends the workers."""
+
+
+class CrewsHere:
+    def __init__(self, recipe: Recipe, threads: int | None = None) -> None:
+        self.lost = self.repeated = 0
+        self._stopped = threading.Event()
+        self._counters = Counters()
+        self._threads = threads or min(16, cores())
+        self._workshop = TaskWorker(recipe, self._counters, self._check)
+        # The same threads for all passes, so that each pass reuses the memory of the last.
+        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="shard")
+
+    def run(self, tasks: Iterable[Task], on_done: OnDone, on_counts: OnCounts) -> None:
+        coming = iter(tasks)
+        under_way: dict[Future[Any], Task] = {}
+        try:
+            while True:
+                while len(under_way) < self._threads and (task := next(coming, None)) is not None:
+                    under_way[self._pool.submit(self._workshop.do, task)] = task
+                if not under_way:
+                    break
+                done, _ = wait(under_way, REPORT_EVERY_S, FIRST_COMPLETED)
+                for future in done:
+                    on_done(under_way.pop(future), future.result())
+                on_counts(self._counters.snapshot())
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Ends the tasks in progress at their next batch."""
+        self._stopped.set()
+        self._pool.shutdown(cancel_futures=True)
+
+    def _check(self) -> None:
+        if self._stopped.is_set():
+            raise Cancelled
+
 
 Bits = NDArray[np.bool_]
 OnUnits = Callable[[int, int, dict[str, float]], None]

@@ -19,9 +19,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from c2b_ray.audits.dataset import shard_files
-from c2b_ray.audits.dataset.shard_files import CANDIDATES, DROPS, ENDING, REPEATS, SHARDS, ShardFiles
+from c2b_ray.audits.dataset.shard_files import CANDIDATES, DROPS, ENDING, REPEATS, SHARDS, PlannedCaptions, ShardFiles
 from c2b_ray.audits.dataset.shard_files import DRAWS as OF_DRAWS
-from c2b_ray.audits.dataset.shards.planned import PlannedCaptions
 from c2b_ray.audits.dataset.steps.copies import NONE, CopyMarks, bucket_of, earliest_in_band, earliest_moved, moved_rows
 from c2b_ray.audits.dataset.steps.fingerprint import THUMBNAIL_BYTES, WINDOW_BYTES, Hashes, bands, thumbnail, windows
 from c2b_ray.audits.dataset.steps.plan import Ints, Plan

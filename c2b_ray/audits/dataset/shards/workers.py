@@ -19,9 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.dataset.shard_files import CANDIDATES, DROPS, ENDING, SHARDS, ShardFiles
+from c2b_ray.audits.dataset.shard_files import CANDIDATES, DROPS, ENDING, SHARDS, PlannedCaptions, ShardFiles
 from c2b_ray.audits.dataset.shard_files import DRAWS as OF_DRAWS
-from c2b_ray.audits.dataset.shards.planned import PlannedCaptions
 from c2b_ray.audits.dataset.shards.second import SecondPass
 from c2b_ray.audits.dataset.steps.copies import within_cap
 from c2b_ray.audits.dataset.steps.plan import Ints, Plan, caption_of, seed_of_draw
@@ -31,14 +30,18 @@ from c2b_ray.audits.dataset.steps.shard import (
     NO_IMAGE,
     OVER_CAP,
     DatasetModels,
+    DrawSource,
+    FromTable,
+    GeneratedSource,
     Judge,
     LabelCheck,
+    Nearest,
     Outcome,
+    PlannedSample,
     ShardDraws,
     draw_batch,
     rows,
 )
-from c2b_ray.audits.dataset.steps.sources import DrawSource, FromTable, GeneratedSource, Nearest, PlannedSample
 from c2b_ray.audits.failures.config import FailureRule
 from c2b_ray.audits.failures.discovery.rounds import Truth
 from c2b_ray.errors import InputError, RunError

@@ -15,13 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from c2b_ray import stats
-from c2b_ray.audits.evaluate.steps.detected import KEYWORD, Bias
-from c2b_ray.audits.evaluate.steps.matching import PRESENT, is_presence, wording
+from c2b_ray.audits.evaluate.steps.matching import KEYWORD, PRESENT, Bias, is_presence, wording
 from c2b_ray.names import normalise
 from c2b_ray.roles import Question
 from c2b_ray.steps.draw import numbered
 from c2b_ray.steps.labels import spellings
-from c2b_ray.steps.verify import OTHER, THING, Checks
+from c2b_ray.steps.observe import OTHER, THING, Checks
 from c2b_ray.tables.evaluate import BIASES, VQA
 
 YES, NO = "yes", "no"

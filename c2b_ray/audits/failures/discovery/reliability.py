@@ -19,7 +19,7 @@ from c2b_ray.names import normalise
 from c2b_ray.roles import Answer, Captioner, Question
 from c2b_ray.stats.intervals import wilson_interval
 from c2b_ray.steps import encoded, synonyms
-from c2b_ray.steps.verify import OTHER, THING, weighed
+from c2b_ray.steps.observe import OTHER, THING, weighed
 from c2b_ray.tables import DESCRIPTIONS
 from c2b_ray.tables.failures import RELIABILITY, ReliabilityRow
 

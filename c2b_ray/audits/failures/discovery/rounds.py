@@ -27,9 +27,8 @@ from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.roles import Classifier, Floats, GenerationRequest, ImageGenerator, Pixels
 from c2b_ray.steps.classify import NO_ANSWER, SAME
 from c2b_ray.steps.decode import decoded
-from c2b_ray.steps.draw import ImageSource, fetch
+from c2b_ray.steps.draw import ImageSource, fetch, images_of, png
 from c2b_ray.steps.encoded import DecodedOnce
-from c2b_ray.steps.generate import images_of, png
 from c2b_ray.tables import ANSWERS, ROUNDS, content_id, seed_of
 from c2b_ray.tables.failures import PICTURES, AnswerRow, ExampleRow, Outcome, RoundRow
 from c2b_ray.tables.rows import schema_of

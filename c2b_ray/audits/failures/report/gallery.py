@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.audits.failures.discovery.rounds import SAMPLE
+from c2b_ray.audits.failures.report.captions import rates_plot
 from c2b_ray.audits.failures.report.rows import CONFIRMATION, UNDECIDED, Finding, Tally, TallyKey, share
 from c2b_ray.audits.failures.report.sentences import Facts, Statement
-from c2b_ray.audits.failures.report.transfers import rates_plot
 from c2b_ray.report import words
 from c2b_ray.report.pictures import WRONG, Gallery, Picture
 from c2b_ray.report.redact import clean

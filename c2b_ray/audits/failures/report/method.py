@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from c2b_ray.audits.failures.config import SMALLEST_RATIO, FailuresConfig
-from c2b_ray.audits.failures.discovery.power import COMMON_RATE
+from c2b_ray.audits.failures.discovery.race import COMMON_RATE
 from c2b_ray.audits.failures.report.rows import CONFIRMATION, DISCOVERY, Tallies
 from c2b_ray.report import words
 from c2b_ray.report.method import Method, Row, mapping, method_of, times

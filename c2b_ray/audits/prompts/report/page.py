@@ -16,12 +16,12 @@ from typing import Any
 from c2b_ray.audits.prompts.report.rows import (
     MOST_ROWS,
     NOTHING_FOUND,
-    HeadRow,
-    MethodRow,
+    HeadText,
+    MethodText,
     ModifierRow,
     Rows,
     TargetRow,
-    WordRow,
+    WordText,
     fresh_rates,
     gain_range,
     head_rows,
@@ -34,10 +34,9 @@ from c2b_ray.audits.prompts.report.rows import (
     word_rows,
 )
 from c2b_ray.report import words
-from c2b_ray.report.answer import MOST, Answer
 from c2b_ray.report.export import exported
 from c2b_ray.report.method import Method, Row, mapping, method_of, number, times
-from c2b_ray.report.page import STYLES, render
+from c2b_ray.report.page import MOST, STYLES, Answer, render
 from c2b_ray.report.pictures import thumbnails
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Span
@@ -145,15 +144,15 @@ class View:
     tally: str
     gains: tuple[str, ...]
     unfinished: str
-    methods: tuple[MethodRow, ...]
+    methods: tuple[MethodText, ...]
     targets: tuple[TargetRow, ...]
     curves: tuple[Curve, ...]
-    words: tuple[WordRow, ...]
+    words: tuple[WordText, ...]
     words_line: str
     words_more: int
     modifiers: tuple[ModifierRow, ...]
     modifiers_more: int
-    heads: tuple[HeadRow, ...]
+    heads: tuple[HeadText, ...]
     examples: tuple[Example, ...]
     spent: str
     notes: tuple[str, ...]
@@ -277,7 +276,7 @@ def _tally(tables: Tables) -> str:
     )
 
 
-def _words_line(listed: Sequence[WordRow], raising: int) -> str:
+def _words_line(listed: Sequence[WordText], raising: int) -> str:
     if not listed:
         return ""
     tested = len({row.word for row in listed})

@@ -1,7 +1,4 @@
-"""The tables of a run of `c2b prompts` as rows of text: the paper's table, words, parts of prompts, heads.
-
-It knows numbers and how they read; it knows neither files nor HTML.
-"""
+"""The tables of a run of `c2b prompts` as rows of text, for the page and for the terminal summary."""
 
 from __future__ import annotations
 
@@ -11,7 +8,14 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
+import pyarrow as pa
+
 from c2b_ray.report import words
+from c2b_ray.report.export import exported
+from c2b_ray.report.redact import clean
+from c2b_ray.report.words import Column, Summary
+from c2b_ray.storage.run import Run
+from c2b_ray.tables.prompts import AssociationRow, HeadRow, MethodRow
 
 Rows = Sequence[Mapping[str, Any]]
 NAMES = {
@@ -29,7 +33,7 @@ _OF_PROMPT = ("attribute", "value", "generator")
 
 
 @dataclass(frozen=True)
-class MethodRow:
+class MethodText:
     method: str
     generator: str
     frequency: str
@@ -56,7 +60,7 @@ class TargetRow:
 
 
 @dataclass(frozen=True)
-class WordRow:
+class WordText:
     word: str
     attribute: str
     value: str
@@ -85,7 +89,7 @@ class ModifierRow:
 
 
 @dataclass(frozen=True)
-class HeadRow:
+class HeadText:
     generator: str
     attribute: str
     step: str
@@ -106,7 +110,7 @@ def weight_of(method: str) -> float | None:
     return float(method.rpartition("=")[2]) if method.startswith("bgps") else None
 
 
-def method_rows(methods: Rows, gains: Rows) -> list[MethodRow]:
+def method_rows(methods: Rows, gains: Rows) -> list[MethodText]:
     """The paper's table: each method on each generator, over all values; prompts that name the value left out."""
     gain_of_method = {(row["generator"], row["method"]): row for row in gains}
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
@@ -121,12 +125,12 @@ def method_rows(methods: Rows, gains: Rows) -> list[MethodRow]:
 
 def _method_row(
     key: tuple[str, str], rows: Rows, gain: Mapping[str, Any] | None, rate: float | None, best: float | None
-) -> MethodRow:
+) -> MethodText:
     generator, method = key
     perplexities = [row["perplexity"] for row in rows if row["perplexity"] is not None]
     prompts = sum(row["prompts"] for row in rows)
     leaked = sum(row["leaked"] * row["prompts"] for row in rows) / max(1, prompts)
-    return MethodRow(
+    return MethodText(
         method=method_name(method),
         generator=generator,
         frequency=words.UNKNOWN if rate is None else words.percent(rate),
@@ -221,11 +225,11 @@ def _same(prompt: Mapping[str, Any], method: Mapping[str, Any]) -> bool:
     return all(prompt[name] == method[name] for name in ("attribute", "value", "generator", "method"))
 
 
-def word_rows(associations: Rows) -> list[WordRow]:
+def word_rows(associations: Rows) -> list[WordText]:
     """Returns words that raise a value first, strongest first."""
     order = sorted(associations, key=lambda row: (not row["raises"], -(row["effect"] or 0.0)))
     return [
-        WordRow(
+        WordText(
             word=row["word"],
             attribute=row["attribute"],
             value=row["value"],
@@ -261,10 +265,10 @@ def modifier_rows(modifiers: Rows, alpha: float) -> list[ModifierRow]:
     ]
 
 
-def head_rows(heads: Rows) -> list[HeadRow]:
+def head_rows(heads: Rows) -> list[HeadText]:
     nan = float("nan")
     return [
-        HeadRow(
+        HeadText(
             generator=row["generator"],
             attribute=row["attribute"],
             step=str(row["step"]),
@@ -277,3 +281,97 @@ def head_rows(heads: Rows) -> list[HeadRow]:
         )
         for row in heads
     ]
+
+
+# The terminal summary of a run of `c2b prompts`: the result of each method, and the words that raise a value.
+
+
+MOST_WORDS = 15
+COLUMNS = (
+    *(Column(name) for name in ("attribute", "value", "generator", "method")),
+    *(Column(name, number=True) for name in ("frequency", "interval", "perplexity", "leaked", "prompts")),
+)
+HEAD_COLUMNS = (
+    Column("generator"),
+    Column("attribute"),
+    *(Column(name, number=True) for name in ("step", "accuracy", "interval", "chance", "images")),
+    Column("verdict"),
+)
+
+
+def summary(run: Run) -> Summary:
+    methods = exported(run.read("methods")).to_pylist()
+    raising = [row for row in exported(run.read("associations")).to_pylist() if row["raises"]]
+    raising.sort(key=lambda row: -(row["effect"] or 0))
+    gains = exported(run.read("gains")).to_pylist()
+    lines = [_word_line(row) for row in raising[:MOST_WORDS]]
+    if run.has("associations") and not raising:
+        lines = ["No word is established to raise a value by more than the least effect."]
+    sentences = [*search_sentences(gains), *lines]
+    return Summary(
+        title="Mean frequency by method",
+        columns=COLUMNS,
+        rows=[_row(row) for row in methods],
+        marks=[""] * len(methods),
+        lines=[*sentences, *(clean(str(note)) for note in run.manifest.get("notes") or ())],
+        report=run.report,
+        headline=sentences[0].rstrip(".")
+        if sentences
+        else f"{words.plural(len(methods), 'frequency', 'frequencies')} measured",
+        to_json={
+            "run": run.path,
+            "report": run.report,
+            "methods": methods,
+            "gains": gains,
+            "associations": raising,
+            "words": run.manifest.get("words"),
+        },
+    )
+
+
+def _row(row: MethodRow) -> tuple[str, ...]:
+    frequency = row["frequency"]
+    return (
+        row["attribute"],
+        row["value"],
+        row["generator"],
+        row["method"],
+        "" if frequency is None else words.rate(frequency),
+        "" if frequency is None else words.rate_range(row["frequency_low"], row["frequency_high"]),
+        "" if row["perplexity"] is None else f"{row['perplexity']:.0f}",
+        words.percent(row["leaked"]),
+        words.count(row["prompts"]),
+    )
+
+
+def _word_line(row: AssociationRow) -> str:
+    span = words.signed_range(row["low"], row["high"])
+    q = words.small_probability(row["q_value"])
+    return f"“{row['word']}” raises {row['attribute']} {row['value']} by {words.signed(row['effect'])} ({span}, q {q})"
+
+
+def heads_summary(table: pa.Table) -> Summary:
+    """Summarises a table of `tables.prompts.HEADS`."""
+    rows = exported(table).to_pylist()
+    return Summary(
+        title="Heads on held-out prompts, by denoising step",
+        columns=HEAD_COLUMNS,
+        rows=[_head_row(row) for row in rows],
+        marks=["good" if row["guides"] else "" for row in rows],
+        lines=["A head at chance is refused as a guide."],
+        to_json={"heads": rows},
+    )
+
+
+def _head_row(row: HeadRow) -> tuple[str, ...]:
+    accuracy = row["accuracy"]
+    return (
+        row["generator"],
+        row["attribute"],
+        str(row["step"]),
+        "" if accuracy is None else words.rate(accuracy),
+        "" if accuracy is None else words.rate_range(row["low"], row["high"]),
+        words.rate(row["chance"]),
+        words.count(row["images"]),
+        "guides" if row["guides"] else row["verdict"],
+    )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from c2b_ray import prompts
 from c2b_ray.audits.prompts.steps.tasks import NEUTRAL, Target
 from c2b_ray.roles import Captioner, ChatRequest, GenerationRequest, ImageGenerator, LanguageModel, Pixels, Question
-from c2b_ray.steps.generate import images_of, png
+from c2b_ray.steps.draw import images_of, png
 from c2b_ray.tables import content_id, seed_of
 from c2b_ray.tables.prompts import EXAMPLES, JUDGED
 

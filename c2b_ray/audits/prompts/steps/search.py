@@ -34,7 +34,7 @@ from c2b_ray.roles import (
     ReplyContinuer,
     TokenLogProb,
 )
-from c2b_ray.steps.generate import ImageCounter, images_of
+from c2b_ray.steps.draw import ImageCounter, images_of
 from c2b_ray.tables import seed_of
 
 # Estimates how likely a generator's images of a prompt are to show a value: the guide of a search.

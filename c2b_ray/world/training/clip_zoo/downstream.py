@@ -27,12 +27,12 @@ import yaml
 from c2b_ray.models import catalog
 from c2b_ray.roles import Floats
 from c2b_ray.storage import files
-from c2b_ray.world import clip_table
+from c2b_ray.world import table as clip_table
 from c2b_ray.world.captions import caption
-from c2b_ray.world.clip_table import TableOptions
 from c2b_ray.world.clip_zoo_members import check_factor, neutral_texts
 from c2b_ray.world.queries import FACTORS
 from c2b_ray.world.scenes import Scene
+from c2b_ray.world.table import TableOptions
 from c2b_ray.world.training.clip_zoo import connector
 from c2b_ray.world.training.clip_zoo.connector import Connector, Exercise, FrozenLanguageModel, Stage
 from c2b_ray.world.training.clip_zoo.quality import zero_shot

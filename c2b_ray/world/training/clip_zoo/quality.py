@@ -16,9 +16,9 @@ from c2b_ray.roles import Floats, TextImageEncoder
 from c2b_ray.stats.scores import kl_from_uniform
 from c2b_ray.stats.skew import max_skew
 from c2b_ray.world.captions import caption
-from c2b_ray.world.clip_table import TableOptions, scenes_of
 from c2b_ray.world.clip_zoo_members import Skew, neutral_texts
 from c2b_ray.world.scenes import CLASSES, Scene
+from c2b_ray.world.table import TableOptions, scenes_of
 from c2b_ray.world.truth import render_all
 
 SCENES = 1500

@@ -15,12 +15,11 @@ from pydantic import Field
 
 from c2b_ray.audits.audit import Audit
 from c2b_ray.audits.gate import GateCell
-from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.manifest import finished
+from c2b_ray.audits.kit.progress import Listener
 from c2b_ray.audits.kit.session import Steps
-from c2b_ray.config.named import TablePath
+from c2b_ray.config.named import StrictModel, TablePath
 from c2b_ray.config.reading import ConfigFile
-from c2b_ray.config.strict import StrictModel
 from c2b_ray.stats import wilson_interval
 from c2b_ray.steps.decode import decode_batch
 from c2b_ray.storage.labelled import LabelledTable

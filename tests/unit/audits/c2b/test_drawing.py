@@ -23,8 +23,8 @@ from c2b_ray.steps.caption import caption
 from c2b_ray.steps.classify import classification, predict
 from c2b_ray.steps.draw import generate
 from c2b_ray.steps.duplicates import Distinct
+from c2b_ray.steps.observe import checks, verify, wanted
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.verify import checks, verify, wanted
 from c2b_ray.tables import CALIBRATION, DRAWS, IMAGES
 from c2b_ray.world.table import write_sample
 

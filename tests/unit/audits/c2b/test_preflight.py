@@ -7,7 +7,7 @@ import ray
 
 from c2b_ray.audits.c2b.audit import audit
 from c2b_ray.audits.c2b.classification import with_classes
-from c2b_ray.audits.c2b.preflight import check
+from c2b_ray.audits.c2b.estimate import check
 from c2b_ray.config import read_audit
 from c2b_ray.errors import InputError
 from c2b_ray.models import timm_classifier

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from c2b_ray.audits.c2b.preflight import PreprocessingTrial, far_best, try_preprocessings
+from c2b_ray.audits.c2b.estimate import PreprocessingTrial, far_best, try_preprocessings
 from c2b_ray.errors import SpecError
 from c2b_ray.steps.classify import Classification, classification
 

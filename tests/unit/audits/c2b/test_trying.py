@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from c2b_ray.audits.c2b.preflight import check
+from c2b_ray.audits.c2b.estimate import check
 from c2b_ray.config import read_audit
 from c2b_ray.errors import SpecError
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from c2b_ray.audits.clip_bias.captioned import CaptionedTable
+from c2b_ray.audits.clip_bias.datasets import CaptionedTable
 from c2b_ray.errors import ConfigError, SourceError
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import false_discovery_control
 
-from c2b_ray.audits.clip_bias.compared import Bias, compare
+from c2b_ray.audits.clip_bias.comparison import Bias, compared_biases
 from c2b_ray.audits.clip_bias.steps.relations import margin_of
 from c2b_ray.stats import kl_from_uniform
 from c2b_ray.stats.resampling import SampledEstimate
@@ -27,7 +27,7 @@ def test_a_difference_in_the_same_samples_is_found_where_independent_ones_would_
     a, b = common + random.normal(0, 0.02, 300), common + 0.1 + random.normal(0, 0.02, 300)
     of_a = {key("kl"): bias(0.5, 90, "same", a), key("skew"): bias(0.5, 90, "one", a)}
     of_b = {key("kl"): bias(0.6, 90, "same", b), key("skew"): bias(0.6, 90, "other", b)}
-    table = compare(of_a, of_b, 0.05, 0.0)
+    table = compared_biases(of_a, of_b, 0.05, 0.0)
     assert table.schema.equals(CLIP_BIAS_COMPARISON)
     paired, apart = table.to_pylist()
     assert (paired["metric"], paired["paired"], paired["change"]) == ("kl", True, "worse")
@@ -38,7 +38,7 @@ def test_a_difference_in_the_same_samples_is_found_where_independent_ones_would_
     assert [paired["q_value"], apart["q_value"]] == pytest.approx(
         false_discovery_control([paired["p_value"], apart["p_value"]])
     )
-    (back, _) = compare(of_b, of_a, 0.05, 0.0).to_pylist()
+    (back, _) = compared_biases(of_b, of_a, 0.05, 0.0).to_pylist()
     assert (back["change"], back["difference"]) == ("better", pytest.approx(-0.1))
 
 
@@ -49,7 +49,7 @@ def test_what_one_alone_has_or_has_no_samples_is_not_compared():
     }  # fmt: skip
     of_b = {key("kl"): bias(0.1, 90, "s", drawn), key("lic"): Bias(0.4, 90, "s"), key("kl", "1"): Bias(0.2, 9, "t")}
     of_b |= {key("dba"): bias(0.3, 90, "s", drawn)}
-    rows = {(row["metric"], row["group"]): row for row in compare(of_a, of_b, 0.05, 0.0).to_pylist()}
+    rows = {(row["metric"], row["group"]): row for row in compared_biases(of_a, of_b, 0.05, 0.0).to_pylist()}
     assert rows["kl", "all"]["p_value"] == 1.0  # alike in every sample
     assert rows["lic", "all"]["value_b"] == 0.4
     for name in (("lic", "all"), ("dba", "all"), ("kl", "1")):
@@ -72,5 +72,5 @@ def test_models_that_differ_by_less_than_the_margin_are_never_called_different_h
     for difference, change in ((0.049, "undetermined"), (0.051, "worse"), (-0.051, "better")):
         of_a = {key("max_skew@1000"): bias(0.6, 90, "same", drawn[0])}
         of_b = {key("max_skew@1000"): bias(0.6 + difference, 90, "same", drawn[1])}
-        (row,) = compare(of_a, of_b, 0.05, 0.05).to_pylist()
+        (row,) = compared_biases(of_a, of_b, 0.05, 0.05).to_pylist()
         assert row["change"] == change

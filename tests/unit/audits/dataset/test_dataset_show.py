@@ -10,8 +10,7 @@ from synthetic_dataset import Recipe, write_dataset
 
 from c2b_ray.audits.dataset import show as showing
 from c2b_ray.audits.dataset.export import load_dataset
-from c2b_ray.audits.dataset.report.browse import PageOf, value_page
-from c2b_ray.audits.dataset.show import limit_of, show
+from c2b_ray.audits.dataset.show import PageOf, limit_of, show, value_page
 from c2b_ray.errors import RunError
 from c2b_ray.storage.failure_dataset import open_dataset
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from c2b_ray.audits.evaluate.compared import Levels, compare
+from c2b_ray.audits.evaluate.comparison import Levels, compared_outcomes
 from c2b_ray.tables.evaluate import EVALUATION_COMPARISON
 
 LEVELS = Levels(0.05, 0)
@@ -20,7 +20,7 @@ def outcomes(words, classes, **more):
 
 
 def told(a, b, pairs=(("C2B", "C2B"),)):
-    table = compare(a, b, pairs, LEVELS)
+    table = compared_outcomes(a, b, pairs, LEVELS)
     assert table.schema.equals(EVALUATION_COMPARISON)
     return table.to_pylist()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from c2b_ray.audits.failures.config import FailuresConfig, read_failures_config
-from c2b_ray.audits.failures.labels import baselines
+from c2b_ray.audits.failures.state import baselines
 from c2b_ray.errors import ConfigError
 from c2b_ray.tables import content_id
 

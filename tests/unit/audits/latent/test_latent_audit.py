@@ -14,10 +14,10 @@ from toy_latent import ATTRIBUTES, toy_classifier, toy_generator, toy_labels
 import c2b_ray
 from c2b_ray.audits.audit import audit_named
 from c2b_ray.audits.gate import failed
-from c2b_ray.audits.kit.events import IMAGES, IMAGES_HELD
+from c2b_ray.audits.kit.progress import IMAGES, IMAGES_HELD
 from c2b_ray.audits.latent.comparison import compare
 from c2b_ray.audits.latent.problems import most_images, names_of
-from c2b_ray.audits.latent.report.summary import summary
+from c2b_ray.audits.latent.report import summary
 from c2b_ray.audits.latent.search import name_of
 from c2b_ray.config.latent import LatentConfig, Problem
 from c2b_ray.errors import ConfigError, InputError, RunError, SpecError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from c2b_ray.audits.latent.compared import ComparedSearch, chance_cosine, compare
+from c2b_ray.audits.latent.comparison import ComparedSearch, chance_cosine, compared_directions
 from c2b_ray.tables.latent import LATENT_COMPARISON
 
 LEVEL = 0.05
@@ -27,7 +27,7 @@ def row(rank, direction, effect, verdict="found", **more):
 
 
 def told(a, b):
-    table = compare({KEY: ComparedSearch(a)}, {KEY: ComparedSearch(b)}, LEVEL)
+    table = compared_directions({KEY: ComparedSearch(a)}, {KEY: ComparedSearch(b)}, LEVEL)
     assert table.schema.equals(LATENT_COMPARISON)
     return table.to_pylist()
 
@@ -66,11 +66,11 @@ def test_what_was_searched_otherwise_is_not_compared():
     axes = np.eye(40)
     of_a, of_b = (ComparedSearch([row(0, {0: 1}, effect)], axes[0], 0.1) for effect in (0.1, 0.5))
     tilted = ComparedSearch(of_b.rows, axes[0] + 0.3 * axes[1], 0.1)
-    assert {one["note"] for one in compare({KEY: of_a}, {KEY: tilted}, LEVEL).to_pylist()} == {
+    assert {one["note"] for one in compared_directions({KEY: of_a}, {KEY: tilted}, LEVEL).to_pylist()} == {
         "the target's hyperplanes are 0.29 radians apart, more than their doubt"
     }
     other = (*KEY[:-1], ("hue",))
-    assert [one["note"] for one in compare({KEY: of_a}, {other: of_b}, LEVEL).to_pylist()] == [
+    assert [one["note"] for one in compared_directions({KEY: of_a}, {other: of_b}, LEVEL).to_pylist()] == [
         "only A was searched so", "only B was searched so",
     ]  # fmt: skip
     silent = row(0, {0: 1}, 0.0, "undetermined") | {"effect": None, "direction": None, "reason": "constant predictions"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from c2b_ray.audits.latent.report.page import answers
+from c2b_ray.audits.latent.report import answers
 from c2b_ray.audits.latent.verdicts import FOUND, NOTHING, UNDETERMINED, decide, ties_with, with_q_values
 from c2b_ray.config.latent import EvidenceConfig
 from c2b_ray.stats.latent import Target, weigh_direction

@@ -13,7 +13,7 @@ import pytest
 
 from c2b_ray.audits import runs
 from c2b_ray.audits.gate import failed
-from c2b_ray.audits.prompts.compared import GeneratorResults, compare
+from c2b_ray.audits.prompts.comparison import GeneratorResults, compared_generators
 from c2b_ray.audits.prompts.run import PromptsRun, open_prompts_run
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.tables.prompts import ASSOCIATIONS, GAINS, METHODS, PROMPTS, PROMPTS_COMPARISON
@@ -77,7 +77,7 @@ def by_name(table: pa.Table) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def test_a_debiased_generator_gains_less_and_loses_its_words() -> None:
-    table = compare(BEFORE, AFTER, 0.05)
+    table = compared_generators(BEFORE, AFTER, 0.05)
     assert table.schema.equals(PROMPTS_COMPARISON)
     rows = by_name(table)
     gain = rows["gain", "night bgps λ=100"]
@@ -95,7 +95,7 @@ def test_a_debiased_generator_gains_less_and_loses_its_words() -> None:
 
 
 def test_prompts_in_common_are_one_draw_and_noise_alone_is_no_change() -> None:
-    rows = by_name(compare(side("base", 0.2, {}), side("lora", 0.2, {}), 0.05))
+    rows = by_name(compared_generators(side("base", 0.2, {}), side("lora", 0.2, {}), 0.05))
     plain = rows["frequency", "night llm"]
     assert plain["difference_high"] - plain["difference_low"] < 0.03  # how much prompts differ falls away
     assert all(row["change"] == "undetermined" for row in rows.values())
@@ -103,7 +103,7 @@ def test_prompts_in_common_are_one_draw_and_noise_alone_is_no_change() -> None:
 
 def test_few_prompts_are_not_compared() -> None:
     few = GeneratorResults([row for row in BEFORE.prompts if row["subject"] == SUBJECTS[0]], [], 0.05)
-    assert by_name(compare(few, AFTER, 0.05))["gain", "night bgps λ=100"]["p_value"] is None
+    assert by_name(compared_generators(few, AFTER, 0.05))["gain", "night bgps λ=100"]["p_value"] is None
 
 
 def test_gates_on_a_run_and_on_a_comparison(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_difference_of_frequencies_is_no_larger_than_one() -> None:
     few = [GeneratorResults([prompt("base", "llm", text, rate, "bus") for text, rate in rows], [], 0.05) for rows in (
         [("a", 0.0), ("b", 0.9)], [("c", 0.1), ("d", 1.0)],
     )]  # fmt: skip
-    row = by_name(compare(few[0], few[1], 0.05))["frequency", "night llm"]
+    row = by_name(compared_generators(few[0], few[1], 0.05))["frequency", "night llm"]
     assert (row["difference_low"], row["difference_high"]) == (-1.0, 1.0)
 
 

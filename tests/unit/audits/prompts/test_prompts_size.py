@@ -10,7 +10,7 @@ import pytest
 
 from c2b_ray.audits.kit.backend import SMALL_RUN
 from c2b_ray.audits.prompts.config import PromptsConfig
-from c2b_ray.audits.prompts.preflight import images_by_part, most_images
+from c2b_ray.audits.prompts.estimate import images_by_part, most_images
 from c2b_ray.audits.prompts.steps.experiment import families, first_look, second_look, wanted
 
 ADJECTIVES = ["rusty", "quiet", "modern"]

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from c2b_ray.audits.c2b.run import open_c2b_run
-from c2b_ray.config.endpoint import EndpointConfig
-from c2b_ray.config.policy import Policy
+from c2b_ray.config.endpoint import EndpointConfig, Policy
 from c2b_ray.endpoint.ledger import jobs, migrations, tenants
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.ledger.job import Job, NewJob

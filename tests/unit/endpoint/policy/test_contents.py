@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save
 
 from c2b_ray.config.audit import AuditConfig
-from c2b_ray.config.policy import Policy
+from c2b_ray.config.endpoint import Policy
 from c2b_ray.endpoint.policy.at_start import prepared
 from c2b_ray.endpoint.policy.isolation import POLICY_VARIABLE
 from c2b_ray.endpoint.policy.paths import Tenancy

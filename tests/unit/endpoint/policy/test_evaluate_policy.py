@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from c2b_ray.audits.evaluate.config import EvaluateConfig
-from c2b_ray.config.policy import Policy
+from c2b_ray.config.endpoint import Policy
 from c2b_ray.endpoint.policy.at_start import prepared
 from c2b_ray.endpoint.policy.paths import Tenancy
 from c2b_ray.endpoint.policy.specs import check, check_again, paths_of

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from c2b_ray.config.policy import MIB, Policy
+from c2b_ray.config.endpoint import MIB, Policy
 from c2b_ray.endpoint.policy import isolation
 from c2b_ray.endpoint.policy.isolation import POLICY_VARIABLE, can_cut_off, isolated_command, launched
 from c2b_ray.errors import ServiceError

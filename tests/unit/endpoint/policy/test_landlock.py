@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from c2b_ray.config.policy import Policy
+from c2b_ray.config.endpoint import Policy
 from c2b_ray.endpoint.policy import fetched, isolation
 from c2b_ray.endpoint.policy.isolation import POLICY_VARIABLE
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from c2b_ray.config.policy import Policy
+from c2b_ray.config.endpoint import Policy
 from c2b_ray.endpoint.kinds import kinds
 from c2b_ray.endpoint.policy.at_start import prepared
 from c2b_ray.endpoint.policy.paths import Tenancy

@@ -13,10 +13,9 @@ from pydantic import BaseModel
 from c2b_ray.audits.dataset.config import DatasetConfig
 from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.config.audit import AuditConfig
-from c2b_ray.config.named import Name, Names, RunPath, TablePath, names_by_field
-from c2b_ray.config.policy import SCHEMES as DEFAULT_SCHEMES
-from c2b_ray.config.policy import Policy
-from c2b_ray.config.strict import StrictModel
+from c2b_ray.config.endpoint import SCHEMES as DEFAULT_SCHEMES
+from c2b_ray.config.endpoint import Policy
+from c2b_ray.config.named import Name, Names, RunPath, StrictModel, TablePath, names_by_field
 from c2b_ray.endpoint.kinds import kinds
 from c2b_ray.endpoint.policy import schemes
 from c2b_ray.endpoint.policy.paths import Tenancy

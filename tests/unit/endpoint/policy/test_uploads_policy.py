@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save
 
-from c2b_ray.config.policy import Archives, Policy
+from c2b_ray.config.endpoint import Archives, Policy
 from c2b_ray.endpoint.policy.archives import members, write
 from c2b_ray.endpoint.policy.contents import check_picture
 from c2b_ray.endpoint.policy.uploads import TooLargeError, UploadReceiver, remove, sweep

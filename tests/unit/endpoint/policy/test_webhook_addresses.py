@@ -2,7 +2,7 @@
 
 import pytest
 
-from c2b_ray.config.policy import Policy
+from c2b_ray.config.endpoint import Policy
 from c2b_ray.endpoint.policy.fetched import check_webhook, webhook_client
 from c2b_ray.errors import AddressError
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 from safetensors.numpy import save
 
-from c2b_ray.config.policy import MIB, Weights
+from c2b_ray.config.endpoint import MIB, Weights
 from c2b_ray.endpoint.policy.weights import check_weights, kind_of
 from c2b_ray.errors import WeightsError
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from c2b_ray.audits.kit.events import IMAGES, IMAGES_HELD, Event
+from c2b_ray.audits.kit.progress import IMAGES, IMAGES_HELD, Event
 from c2b_ray.endpoint import counters
 from c2b_ray.endpoint.work.progress import ProgressReporter, problem
 from c2b_ray.endpoint.work.protocol import ProtocolError, from_child, line

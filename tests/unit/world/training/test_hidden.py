@@ -11,10 +11,8 @@ import pytest
 import torch
 
 from c2b_ray.roles import GeneratedImage, GenerationRequest
-from c2b_ray.world.associations import Associations, Link
-from c2b_ray.world.linked_captions import words_of
-from c2b_ray.world.queries import FACTORS, scene_codes
-from c2b_ray.world.reader import read
+from c2b_ray.world.associations import Associations, Link, words_of
+from c2b_ray.world.queries import FACTORS, read, scene_codes
 from c2b_ray.world.training import hidden
 from c2b_ray.world.training.hidden_quality import NO_WORD, frequencies, named_share, summary
 from c2b_ray.world.zoo import LinkedRenderer

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from c2b_ray.models import catalog
-from c2b_ray.world.associations import Associations
-from c2b_ray.world.linked_captions import words_of
-from c2b_ray.world.reader import read
+from c2b_ray.world.associations import Associations, words_of
+from c2b_ray.world.queries import read
 from c2b_ray.world.scenes import ATTRIBUTES
 from c2b_ray.world.training import prompter
 from c2b_ray.world.training.prompter import Stories, Writer

@@ -7,7 +7,7 @@ from PIL import Image
 from scipy import stats
 
 from c2b_ray.audits.c2b.perturbation.images import _FUNCTIONS, perturbed, plasma, reduced
-from c2b_ray.config.perturb import PERTURBATIONS
+from c2b_ray.config.images import PERTURBATIONS
 
 RANDOM = np.random.default_rng(100_001)
 SMOOTH = np.clip(

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from c2b_ray import stats
-from c2b_ray.audits.c2b.perturbation.effects import COLUMNS, effects
+from c2b_ray.audits.c2b.perturbation.effects import EFFECT_COLUMNS, effects
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.tables import PERTURBED_IMAGES
 
@@ -47,7 +47,7 @@ def answers(by_kind, classifier="net"):
         for kind, given in by_kind.items()
         for n, answer in enumerate(given)
     ]
-    return pa.Table.from_pylist(rows, pa.schema([(name, kinds.get(name, pa.string())) for name in COLUMNS]))
+    return pa.Table.from_pylist(rows, pa.schema([(name, kinds.get(name, pa.string())) for name in EFFECT_COLUMNS]))
 
 
 def by_key(table):

@@ -21,7 +21,7 @@ from c2b_ray.models.pixels.shape import shaped
 from c2b_ray.roles import Shape
 from c2b_ray.steps.classify import Classification, LoadedClassifier
 from c2b_ray.steps.decode import decode
-from c2b_ray.steps.generate import png
+from c2b_ray.steps.draw import png
 from c2b_ray.steps.prepared import PreparedView, prepared
 from c2b_ray.tables import PERTURBED_PREDICTIONS, content_of
 

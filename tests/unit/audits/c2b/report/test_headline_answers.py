@@ -13,8 +13,8 @@ from synthetic_run import make_run
 
 from c2b_ray import tables
 from c2b_ray.audits.c2b.report.answers import answers, in_counts, nothing_found
-from c2b_ray.audits.c2b.report.derived import DerivedValues
-from c2b_ray.audits.c2b.report.named_answers import named_by_attributes
+from c2b_ray.audits.c2b.report.look_answers import named_by_attributes
+from c2b_ray.audits.c2b.report.method import DerivedValues
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.audits.c2b.report.ranking import cells_of, ranked
 from c2b_ray.report.pictures import ThumbnailSet

@@ -9,7 +9,7 @@ import pyarrow as pa
 from run_recipes import PLANTED
 
 from c2b_ray.audits.c2b.report.findings import value_rows
-from c2b_ray.audits.c2b.report.gallery import Shown, shown
+from c2b_ray.audits.c2b.report.gallery import Shown, verification_shown
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.audits.c2b.report.ranking import ranked
 from c2b_ray.audits.c2b.report.undetermined import undetermined
@@ -39,7 +39,9 @@ def known(*rows: tuple[str, str, str, float, str]) -> pa.Table:
 
 def told(table: pa.Table, calibration: pa.Table | None = None) -> Shown:
     names = {"m": "m", "k": "k"}
-    return shown(SEEN, CALIBRATION.empty_table() if calibration is None else calibration, table, MODELS, names)
+    return verification_shown(
+        SEEN, CALIBRATION.empty_table() if calibration is None else calibration, table, MODELS, names
+    )
 
 
 def plain(text: str) -> str:
@@ -126,7 +128,9 @@ def test_the_page_tells_it_where_images_were_verified_alone(build_run: Callable[
 
 
 def test_nothing_is_said_where_nobody_looked(build_run: Callable[..., Run]) -> None:
-    assert not shown(VERIFICATIONS.empty_table(), CALIBRATION.empty_table(), scores(row("snow", 0.8)), {}, {}).present
+    assert not verification_shown(
+        VERIFICATIONS.empty_table(), CALIBRATION.empty_table(), scores(row("snow", 0.8)), {}, {}
+    ).present
     with open(write_report(build_run(images_per_cell=3, pictures=False)), encoding="utf-8") as page:
         html = page.read()
     for absent in ('id="shown"', 'href="#shown"', "observed −", "Rogan", 'id="sources"', 'id="spent"', "e-BH"):

@@ -9,7 +9,7 @@ from c2b_ray.audits.c2b.sampling.settled import evidence_of
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.steps.caption import caption
-from c2b_ray.steps.duplicates import COLUMNS, Distinct
+from c2b_ray.steps.duplicates import DISTINCT_COLUMNS, Distinct
 from c2b_ray.steps.propose import propose
 from c2b_ray.tables import CALIBRATION, DRAWS, IMAGES, PREDICTIONS, VERIFICATIONS
 
@@ -42,7 +42,7 @@ class Images:
 
     def distinct(self, names):
         rows = [{"image_id": name, "content": name, "fingerprint": self.marks[name]} for name in names]
-        return Distinct(pa.Table.from_pylist(rows, pa.schema([IMAGES.field(column) for column in COLUMNS])))
+        return Distinct(pa.Table.from_pylist(rows, pa.schema([IMAGES.field(column) for column in DISTINCT_COLUMNS])))
 
     def predictions(self, names):
         rows = [

@@ -10,7 +10,7 @@ from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.stats import confidence_sequence, sequential_evidence, sequential_verdicts
 from c2b_ray.steps.caption import caption
-from c2b_ray.steps.duplicates import COLUMNS, Distinct
+from c2b_ray.steps.duplicates import DISTINCT_COLUMNS, Distinct
 from c2b_ray.steps.propose import propose
 from c2b_ray.tables import CALIBRATION, DRAWS, IMAGES, PREDICTIONS, SCORES, VERIFICATIONS
 
@@ -55,7 +55,7 @@ class Made:
     def distinct(self, marks):
         rows = [{"image_id": row["image_id"], "content": None} for row in self.draws]
         rows = [row | {"fingerprint": marks.get(row["image_id"])} for row in rows]
-        return Distinct(pa.Table.from_pylist(rows, pa.schema([IMAGES.field(name) for name in COLUMNS])))
+        return Distinct(pa.Table.from_pylist(rows, pa.schema([IMAGES.field(name) for name in DISTINCT_COLUMNS])))
 
     def verified(self, marks=None):
         rows = pa.Table.from_pylist(self.verifications, VERIFICATIONS)

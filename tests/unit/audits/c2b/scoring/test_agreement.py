@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from c2b_ray.audits.c2b.scoring.confirmation import agreement
+from c2b_ray.audits.c2b.scoring.findings import agreement
 from c2b_ray.stats import p_value_of_limit
 from c2b_ray.tables import AGREEMENT, SCORES
 

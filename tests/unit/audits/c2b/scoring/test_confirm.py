@@ -1,6 +1,6 @@
 import pyarrow as pa
 
-from c2b_ray.audits.c2b.scoring.confirmation import confirmed, to_confirm
+from c2b_ray.audits.c2b.scoring.findings import confirmed, to_confirm
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.propose import propose
 from c2b_ray.tables import DRAWS, SCORES

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 from cell_tables import cell_images
 
-from c2b_ray.audits.c2b.scoring.groups import explained
+from c2b_ray.audits.c2b.scoring.findings import explained
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.tables import PREDICTIONS, SCORES
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from cell_tables import cell_images
 
-from c2b_ray.audits.c2b.scoring.groups import grouped
+from c2b_ray.audits.c2b.scoring.findings import grouped
 from c2b_ray.tables import SCORES
 
 

@@ -3,7 +3,7 @@ import pytest
 
 from c2b_ray.audits.c2b.scoring.confounding import StandardisedScores
 from c2b_ray.audits.c2b.scoring.judge import LABELS, Estimate
-from c2b_ray.audits.c2b.scoring.pooled import pooled
+from c2b_ray.audits.c2b.scoring.score import pooled
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.tables import POOLED
 

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from c2b_ray.audits.c2b.scoring.estimates import ReadValues
 from c2b_ray.audits.c2b.scoring.judge import Estimate
-from c2b_ray.audits.c2b.scoring.read_values import ReadValues
 from c2b_ray.stats.read_values import read_accuracies
 from c2b_ray.steps.cells import CellGroup, GroupName
 from c2b_ray.tables import CALIBRATION, PROPOSALS

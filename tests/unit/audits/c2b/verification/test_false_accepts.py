@@ -15,8 +15,8 @@ from c2b_ray.audits.c2b.verification.false_accepts import (
 from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.cells import images_of_cells
+from c2b_ray.steps.observe import CLASS, OTHER
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.verify import CLASS, OTHER
 from c2b_ray.tables import CALIBRATION, DRAWS, NEGATIVES, PREDICTIONS, VERIFICATIONS
 
 VALUES = ("snow", "rain")

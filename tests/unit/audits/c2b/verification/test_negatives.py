@@ -6,7 +6,8 @@ import pytest
 from pictured_answers import asked_of, captions_of, see
 from PIL import Image
 
-from c2b_ray.audits.c2b.verification.negatives import (
+from c2b_ray.audits.c2b.verification.calibration import compare_negatives
+from c2b_ray.audits.c2b.verification.false_accepts import (
     MOST,
     CaptionReach,
     NegativeChecker,
@@ -15,7 +16,6 @@ from c2b_ray.audits.c2b.verification.negatives import (
     compare,
     to_compare,
 )
-from c2b_ray.audits.c2b.verification.stage import compare_negatives
 from c2b_ray.engine.here import InProcess
 from c2b_ray.steps.draw import image_id
 from c2b_ray.tables import DRAWS, NEGATIVES, VERIFICATIONS

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from c2b_ray.audits.clip_bias.steps.retrieval import Gallery, alike_of, copies_of, recalled
+from c2b_ray.audits.clip_bias.steps.measure import Gallery, alike_of, copies_of, recalled
 from c2b_ray.stats import recall_at
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from c2b_ray.audits.clip_bias.answers import answered_question, filtered, open_ended, vocabulary
+from c2b_ray.audits.clip_bias.downstream import answered_question, filtered, open_ended, vocabulary
 from c2b_ray.audits.clip_bias.steps.leakage import (
     GuessingTask,
     guess,

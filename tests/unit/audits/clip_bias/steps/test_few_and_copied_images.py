@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from c2b_ray.audits.clip_bias.answers import answered_question, filtered
+from c2b_ray.audits.clip_bias.downstream import answered_question, filtered
 from c2b_ray.audits.clip_bias.steps.measure import (
     PRETRAINING,
     Attribute,

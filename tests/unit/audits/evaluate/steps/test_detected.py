@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from c2b_ray.audits.evaluate.steps.detected import Keywords, keyword_biases
-from c2b_ray.audits.evaluate.steps.matching import ranking
+from c2b_ray.audits.evaluate.steps.matching import Keywords, keyword_biases, ranking
 from c2b_ray.audits.evaluate.steps.truth import Verdicts, pseudo_verdicts, vqa_table
 from c2b_ray.tables.evaluate import BIASES
 

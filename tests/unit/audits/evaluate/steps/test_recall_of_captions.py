@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from c2b_ray.audits.evaluate.steps.recall import CaptionRelevance, recall_table, shown_table, wanted
+from c2b_ray.audits.evaluate.steps.outcomes import CaptionRelevance, recall_table, shown_table, wanted
 from c2b_ray.audits.evaluate.steps.truth import cells
 
 CLASSES = ["bus", "boat"]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from c2b_ray.audits.failures.discovery.power import (
+from c2b_ray.audits.failures.discovery.race import (
     POWERS,
     Confirming,
     FailureReach,
     LabelSearch,
     Screening,
+    baseline_share,
     least_caption_rate,
     least_rate,
     least_rates,
 )
-from c2b_ray.audits.failures.discovery.race import baseline_share
 from c2b_ray.audits.failures.discovery.value_sets import excess
 from c2b_ray.stats.rate_evidence import RateBatch, more_evidence, no_evidence
 

@@ -8,7 +8,7 @@ from statsmodels.stats.proportion import proportion_confint
 from c2b_ray.audits.failures.discovery.candidates import Hierarchy
 from c2b_ray.audits.failures.discovery.reliability import inspection, reliability, unreliable_labels
 from c2b_ray.roles import Answer
-from c2b_ray.steps.verify import OTHER
+from c2b_ray.steps.observe import OTHER
 from c2b_ray.tables.failures import RELIABILITY
 
 KINDS = Hierarchy.of({"ocarina": ["wind instrument"], "flute": ["wind instrument"], "maraca": ["percussion"]})

@@ -11,7 +11,7 @@ from c2b_ray.audits.failures.discovery.sentences import baseline, behind, captio
 from c2b_ray.errors import ConfigError
 from c2b_ray.names import mentions
 from c2b_ray.world.captions import caption as caption_of_scene
-from c2b_ray.world.reader import read
+from c2b_ray.world.queries import read
 from c2b_ray.world.scenes import sample
 
 PROMPT = FailuresConfig.model_fields["prompt"].default

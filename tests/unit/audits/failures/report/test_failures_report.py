@@ -20,10 +20,9 @@ from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.failures.report.comparison import compared
 from c2b_ray.audits.failures.report.gallery import Examples
 from c2b_ray.audits.failures.report.labels import at_baseline, labels
-from c2b_ray.audits.failures.report.page import read_facts, write_report
+from c2b_ray.audits.failures.report.page import read_facts, summary, write_report
 from c2b_ray.audits.failures.report.rows import Hypothesis, findings_of
 from c2b_ray.audits.failures.report.sentences import Tables, facts_of
-from c2b_ray.audits.failures.report.summary import summary
 from c2b_ray.audits.failures.run import FailuresRun as Run
 from c2b_ray.audits.runs import export
 from c2b_ray.report import words

@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.audits.failures.report.transfers import answer_lines, transfers
+from c2b_ray.audits.failures.report.captions import answer_lines, transfers
 from c2b_ray.tables.failures import TRANSFERS
 
 COUNTS = {"draws": 200, "failures": 60, "any_failures": 66, "baseline_draws": 400, "baseline_failures": 8}

@@ -10,19 +10,24 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from c2b_ray.audits.prompts.steps.association import (
+from c2b_ray.audits.prompts.steps.experiment import (
     STILL_OPEN,
+    Block,
     Finding,
     LooksMade,
     Shows,
+    SlotDesign,
     analysed,
     contexts_of_second,
+    families,
+    first_look,
     least_effects,
     left_open,
     pair,
     q_values,
+    second_look,
+    wanted,
 )
-from c2b_ray.audits.prompts.steps.experiment import Block, SlotDesign, families, first_look, second_look, wanted
 from c2b_ray.tables import seed_of
 
 ADJECTIVES = ["rusty", "elegant", "modern", "quiet", "simple", "curious", "polished", "ordinary"]

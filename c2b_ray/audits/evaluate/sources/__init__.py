@@ -1,1 +1,0 @@
-"""Public annotations as labelled tables: which images, of which class, with which attributes."""
