@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,8 +41,8 @@ class _Run:
         return f"{self.out}/{name}"
 
     @property
-    def config(self) -> dict[str, object]:
-        return {}
+    def record(self) -> SimpleNamespace:
+        return SimpleNamespace(config={})
 
 
 def _parquet(table):
