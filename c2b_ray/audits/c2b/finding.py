@@ -3,7 +3,7 @@ of embeddings (Domino).
 
 The halves follow from a hash of each file's bytes, or of its cluster, so that copies lie in one half, and before any
 answer is known. Images of the finding half have no value of what was found in it, so that nothing is tested on the
-answers that chose it. It joins the config with the stages of `hypotheses.observing`, and with the classifiers.
+answers that chose it. It joins the config with the stages of `deriving`, and with the classifiers.
 """
 
 from __future__ import annotations
