@@ -296,10 +296,14 @@ def _limits(
     tests: int,
     alpha: float,
 ) -> dict[str, Floats]:
-    """Returns limits at 1 − α, and for findings at the confidence that corrects for their selection."""
+    """Returns limits at 1 − α, and for findings at the confidence that corrects for their selection.
+
+    What is predicted of false accepts comes from the calibration, whose images selected no finding: its part stays at
+    1 − α (`PhiReadings.limits`).
+    """
 
     def at(confidence: float) -> tuple[Floats, Floats]:
-        low, high = contrasts.limits(confidence)
+        low, high = contrasts.limits(confidence, 1 - alpha)
         for of_estimate, of_group in adjusted:
             low[of_estimate], high[of_estimate] = of_group.limits(low[of_estimate], high[of_estimate], confidence)
         return low, high
@@ -410,11 +414,12 @@ class PhiReadings:
     def phi(self) -> Floats:
         return self.first.phi
 
-    def limits(self, confidence: float) -> tuple[Floats, Floats]:
+    def limits(self, confidence: float, of_prediction: float) -> tuple[Floats, Floats]:
+        """Returns limits of φ. `of_prediction`: the confidence of the predicted false accepts, for themselves."""
         low, high = self.first.limits(confidence)
         if self.second is None:
             return low, high
-        second_limits = self._second_limits(self.second, confidence)
+        second_limits = farther(self.second.phi, self.second.limits(confidence), self._reach(of_prediction))
         return np.fmin(low, second_limits[0]), np.fmax(high, second_limits[1])
 
     def _second_limits(self, second: Contrasts, confidence: float) -> tuple[Floats, Floats]:

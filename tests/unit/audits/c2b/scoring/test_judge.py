@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from c2b_ray.audits.c2b.scoring.confounding import StandardisedScores
 from c2b_ray.audits.c2b.scoring.judge import CALIBRATED, CAPTIONS, LABELS, VERIFIER, Estimate, judged
@@ -227,3 +228,23 @@ def test_a_finding_beyond_what_false_accepts_explain_stays():
     assert [row["verdict"] for row in rows[:2]] == ["against", "for"]
     assert [row["doubt"] for row in rows] == [None] * 4
     assert rows[0]["phi_low"] < -0.45 < -0.395 < rows[0]["phi_high"]
+
+
+def test_limits_of_a_finding_allow_for_its_selection_from_the_images_and_not_from_the_calibration():
+    """One finding of 402 tests, limits at the confidence 1 − .05/402. What the calibration does not exclude moves each
+    accuracy by .12 standard deviations: at that confidence by .46, so that the limits would hold 0."""
+    confidences = []
+
+    def bounds(confidence, times):
+        confidences.append(confidence)
+        reach = scipy.stats.norm.ppf((1 + confidence) / 2) * np.array([0.12, 0.0])
+        return foggy.accuracy - reach, foggy.accuracy + reach
+
+    foggy = estimate([0.45, 0.99], [40, 300], basis=CALIBRATED)
+    foggy.without_false_accepts, foggy.bounds = foggy.accuracy, bounds
+    foggy.columns = {"false_accepts_high": [0.3, 0.0]}
+    others = [estimate([0.97, 0.97], 30, classifier=f"m{number}") for number in range(200)]
+    found = judged([foggy, *others], LEVELS)[0]
+    assert found["verdict"] == "against"
+    assert found["phi_low"] < found["phi"] < found["phi_high"] < -LEVELS.tau
+    assert max(confidences) == pytest.approx(0.95)
