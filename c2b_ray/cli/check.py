@@ -70,7 +70,23 @@ def _lines(model: CheckedModel) -> list[str]:
 
 
 def _answer_text(answer: Answer) -> str:
-    top = ", ".join(f"{label} {probability:.0%}" for label, probability in answer.top)
     subject = f"{answer.picture} ({answer.of_class})" if answer.of_class else answer.picture
     verdict = {True: "right: ", False: "wrong: ", None: ""}[answer.right]
-    return f"{subject} → {verdict}{top}"
+    return f"{subject} → {verdict}{_labels_text(answer)}"
+
+
+def _labels_text(answer: Answer) -> str:
+    parts: dict[str, list[str]] = {"": [], "given ": [], "below the threshold ": [], "of no class ": []}
+    for label, probability in answer.top:
+        if answer.given is None or answer.below is None:
+            kind = ""
+        else:
+            kind = (
+                "given "
+                if label in answer.given
+                else "below the threshold "
+                if label in answer.below
+                else "of no class "
+            )
+        parts[kind].append(f"{label} {probability:.0%}")
+    return "; ".join(kind + ", ".join(labels) for kind, labels in parts.items() if labels)
