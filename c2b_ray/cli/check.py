@@ -76,17 +76,10 @@ def _answer_text(answer: Answer) -> str:
 
 
 def _labels_text(answer: Answer) -> str:
-    parts: dict[str, list[str]] = {"": [], "given ": [], "below the threshold ": [], "of no class ": []}
+    of_each = answer.given is not None
+    kinds = dict.fromkeys(answer.given or (), "given ") | dict.fromkeys(answer.below or (), "below the threshold ")
+    parts: dict[str, list[str]] = {}
     for label, probability in answer.top:
-        if answer.given is None or answer.below is None:
-            kind = ""
-        else:
-            kind = (
-                "given "
-                if label in answer.given
-                else "below the threshold "
-                if label in answer.below
-                else "of no class "
-            )
-        parts[kind].append(f"{label} {probability:.0%}")
-    return "; ".join(kind + ", ".join(labels) for kind, labels in parts.items() if labels)
+        kind = kinds.get(label, "of no class " if of_each else "")
+        parts.setdefault(kind, []).append(f"{label} {probability:.0%}")
+    return "; ".join(kind + ", ".join(labels) for kind, labels in parts.items())
