@@ -5,6 +5,7 @@ The pictures are of one colour: red says whether there is a car, green whether t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -393,6 +394,21 @@ def test_what_rows_show_is_compared_as_names_are(tmp_path: Path) -> None:
     images, rows = labelled_images(table.labels, ["car", "person"], {"weather": ["sun", "fog"]})
     assert rows.tolist() == [0, 1, 2, 3]
     assert images["classes"].to_pylist() == [["car", "person"], ["car"], [], []]
+
+
+def test_lists_of_numbers_without_a_name_are_not_known(tmp_path: Path) -> None:
+    """Data sets write −1 where a label is not known: it is not the last name, and no sign that there is nothing."""
+    features = {"target_class": [{"_type": "ClassLabel", "names": ["car", "person"]}]}
+    table = pa.table({"image": list("abcde"), "target_class": [[0, 1], [-1], [1, 2], [], None]})
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "labels.parquet")
+    assert opened(tmp_path / "labels.parquet").labels["target_class"].to_pylist() == [
+        "car; person",
+        None,
+        None,
+        "",
+        None,
+    ]
 
 
 def test_lists_of_labels_are_for_audits_that_take_several(tmp_path: Path) -> None:
