@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from c2b_ray.audits.c2b.classification import with_classes
+from c2b_ray.audits.c2b.classification import question_of, with_classes
 from c2b_ray.audits.c2b.estimate import check as check_audit
 from c2b_ray.audits.c2b.labelled import remarks
 from c2b_ray.audits.c2b.verification.calibration import uncalibrated_of
@@ -30,12 +30,12 @@ from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
 from c2b_ray.roles import Description, ModelFact, Pixels
-from c2b_ray.steps.classify import classification
+from c2b_ray.steps.classify import SAME, Classes, Classification, class_probabilities, classification
 from c2b_ray.steps.decode import decode_batch
 from c2b_ray.steps.labels import TARGET
 from c2b_ray.storage.labelled import LabelledTable, table_opener
 from c2b_ray.storage.manifest import read_yaml
-from c2b_ray.storage.several_labels import labels_in
+from c2b_ray.storage.several_labels import JOINT, labels_in
 
 PICTURES, TOP = 3, 3
 _TRIED = 30
@@ -46,22 +46,34 @@ Configs = AuditConfig | FailuresConfig | DatasetConfig
 
 @dataclass(frozen=True)
 class Picture:
-    """`of_class`: its class where it is known, else ""."""
+    """`classes`: what it shows, where that is known."""
 
     name: str
-    of_class: str
+    classes: tuple[str, ...]
     pixels: Pixels = field(repr=False, compare=False)
+
+    @property
+    def of_class(self) -> str:
+        return JOINT.join(self.classes)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A classifier's likeliest labels for a picture, with probabilities. `right`: whether the likeliest stands for the
-    picture's class; None where that class is not known."""
+    """A classifier's likeliest labels for a picture, with probabilities. `right`: whether the answer stands for the
+    picture's class; None where that class is not known.
+
+    Of labels each on its own, `top` has each one's own probability, also of those that stand for what the picture
+    shows; `given` are those that reach the threshold of their class, `below` those that do not: the others stand for no
+    class. `right`: whether every class that the picture shows is given. Both are None of labels that exclude each
+    other.
+    """
 
     picture: str
     of_class: str
     top: tuple[tuple[str, float], ...]
     right: bool | None
+    given: tuple[str, ...] | None = None
+    below: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -140,7 +152,7 @@ def _pictures(config: Configs, classes: Sequence[str]) -> tuple[list[Picture], s
     if table is not None:
         targets = table.labels[TARGET].to_pylist()
         shown = [labels_in(one) if table.has_several else [one or ""] for one in targets]
-        readable = _readable(table, _spread(shown, classes), targets)
+        readable = _readable(table, _spread(shown, classes), shown)
         if not readable:
             raise SourceError(
                 f"{table.location}: none of {_TRIED} images of the classes could be read; c2b audit needs some"
@@ -156,7 +168,7 @@ def _pictures(config: Configs, classes: Sequence[str]) -> tuple[list[Picture], s
     from c2b_ray.world.scenes import sample
 
     scenes = [
-        Picture(f"scene {i + 1}", scene.target_class, render(scene)) for i, scene in enumerate(sample(PICTURES, 0))
+        Picture(f"scene {i + 1}", (scene.target_class,), render(scene)) for i, scene in enumerate(sample(PICTURES, 0))
     ]
     return scenes, "scenes of the embedded world, because the run makes its own images"
 
@@ -183,13 +195,13 @@ def _spread(shown: Sequence[Sequence[str]], classes: Sequence[str]) -> list[int]
     return list(dict.fromkeys(turns))[:_TRIED]
 
 
-def _readable(source: Any, rows: Sequence[int], targets: Sequence[str | None] | None) -> list[Picture]:
-    """Returns the first three of these rows whose pictures can be read."""
+def _readable(source: Any, rows: Sequence[int], shown: Sequence[Sequence[str]] | None) -> list[Picture]:
+    """Returns the first three of these rows whose pictures can be read. `shown`: as for `_spread`."""
     fetched = source.fetch(list(rows))
     keys, data = fetched["key"].to_pylist(), fetched["bytes"].to_pylist()
     pixels, _ = decode_batch([content or b"" for content in data])
     pictures = [
-        Picture(str(key), "" if targets is None else str(targets[row]), image)
+        Picture(str(key), () if shown is None else tuple(shown[row]), image)
         for row, key, image in zip(rows, keys, pixels, strict=True)
         if image is not None
     ]
@@ -201,34 +213,57 @@ def _classifier(
 ) -> CheckedModel:
     model = catalog.classifier(spec)
     description = catalog.description_of(model)
-    groups = _groups(spec, description, config, classes)
+    question = _question(spec, description, config, classes)
     logits = np.asarray(
         model.logits([picture.pixels for picture in pictures], [picture.name for picture in pictures]), np.float64
     )
-    answers = tuple(
-        _answer(picture, row, description.labels, groups) for picture, row in zip(pictures, logits, strict=True)
-    )
+    answer = _answer_of_each if question.head == "sigmoid" else _answer
+    answers = tuple(answer(picture, row, question) for picture, row in zip(pictures, logits, strict=True))
     return CheckedModel(where, "classifier", spec, description.revision, description.labels, description.facts, answers)
 
 
-def _groups(spec: str, description: Description, config: Configs, classes: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Returns the labels that stand for each class. Raises ConfigError where the run would refuse them."""
-    label_map = config.label_map if isinstance(config.label_map, dict) else None
+def _question(spec: str, description: Description, config: Configs, classes: Sequence[str]) -> Classification:
+    """Returns what the run asks the classifier. Raises ConfigError where the run would refuse it."""
+    if isinstance(config, AuditConfig):
+        return question_of(config, spec, description)
     if isinstance(config, DatasetConfig):
         truths_of(config, spec, description, classes)
-    right = config.right if isinstance(config, AuditConfig) else "top1"
-    groups = classification(spec, description, classes, label_map, right).labels_of_class
-    return dict(zip(classes, groups, strict=True))
+    label_map = config.label_map if isinstance(config.label_map, dict) else None
+    return classification(spec, description, classes, label_map)
 
 
-def _answer(
-    picture: Picture, row: NDArray[np.float64], labels: Sequence[str], groups: Mapping[str, Sequence[int]]
-) -> Answer:
+def _answer(picture: Picture, row: NDArray[np.float64], question: Classification) -> Answer:
     total = np.logaddexp.reduce(row)
     best = np.argsort(-row, kind="stable")[:TOP].tolist()
-    top = tuple((labels[i], float(np.exp(row[i] - total))) for i in best)
-    group = next((group for name, group in groups.items() if normalise(name) == normalise(picture.of_class)), None)
-    return Answer(picture.name, picture.of_class, top, None if group is None else best[0] in group)
+    (answer,) = question.answers(row[None])
+    if question.cut is not None and answer is not None and question.labels[best[0]] != answer.label:
+        best.reverse()  # the less likely of two labels is the answer, because it reaches its threshold
+    top = tuple((question.labels[i], float(np.exp(row[i] - total))) for i in best)
+    groups = _groups_of(picture, question)
+    return Answer(picture.name, picture.of_class, top, best[0] in groups[0] if groups else None)
+
+
+def _answer_of_each(picture: Picture, row: NDArray[np.float64], question: Classification) -> Answer:
+    labels, groups = question.labels, _groups_of(picture, question)
+    own = class_probabilities(row[None], Classes(labels, tuple((i,) for i in range(len(labels)))), "sigmoid")[0]
+    least = {label: question.thresholds[number] - SAME for label, number in question.class_labels.of_label.items()}
+    likeliest = np.argsort(-row, kind="stable").tolist()
+    listed = [i for rank, i in enumerate(likeliest) if rank < TOP or any(i in group for group in groups)]
+    return Answer(
+        picture.name,
+        picture.of_class,
+        tuple((labels[i], float(own[i])) for i in listed),
+        all(any(own[i] >= least[i] for i in group) for group in groups) if groups else None,
+        tuple(labels[i] for i in listed if i in least and own[i] >= least[i]),
+        tuple(labels[i] for i in listed if i in least and not own[i] >= least[i]),
+    )
+
+
+def _groups_of(picture: Picture, question: Classification) -> list[tuple[int, ...]]:
+    """Returns the labels that stand for each class that the picture shows."""
+    shown = set(map(normalise, picture.classes))
+    groups = zip(question.classes, question.labels_of_class, strict=True)
+    return [group for name, group in groups if normalise(name) in shown]
 
 
 def _other(where: str, role: str, spec: str) -> CheckedModel:

@@ -70,7 +70,16 @@ def _lines(model: CheckedModel) -> list[str]:
 
 
 def _answer_text(answer: Answer) -> str:
-    top = ", ".join(f"{label} {probability:.0%}" for label, probability in answer.top)
     subject = f"{answer.picture} ({answer.of_class})" if answer.of_class else answer.picture
     verdict = {True: "right: ", False: "wrong: ", None: ""}[answer.right]
-    return f"{subject} → {verdict}{top}"
+    return f"{subject} → {verdict}{_labels_text(answer)}"
+
+
+def _labels_text(answer: Answer) -> str:
+    of_each = answer.given is not None
+    kinds = dict.fromkeys(answer.given or (), "given ") | dict.fromkeys(answer.below or (), "below the threshold ")
+    parts: dict[str, list[str]] = {}
+    for label, probability in answer.top:
+        kind = kinds.get(label, "of no class " if of_each else "")
+        parts.setdefault(kind, []).append(f"{label} {probability:.0%}")
+    return "; ".join(kind + ", ".join(labels) for kind, labels in parts.items())

@@ -33,15 +33,14 @@ def labels_in(text: str | None) -> list[str]:
 def joined_lists(column: pa.Array, names: Sequence[str] | None, where: str, first: int = 0) -> pa.Array:
     """Returns the texts of lists of labels, or of numbers of `names`. `first`: the row that the column begins at.
 
-    Raises SourceError, about `where`, for a label that holds the joint.
+    Null where a number has no name, such as −1: what else such an image shows is not known. Raises SourceError, about
+    `where`, for a label that holds the joint.
     """
-    return pa.array(
-        [
-            None if row is None else _joined(_names(row, names), where, number)
-            for number, row in enumerate(column.to_pylist(), first + 1)
-        ],
-        pa.string(),
-    )
+    texts = []
+    for number, row in enumerate(column.to_pylist(), first + 1):
+        labels = None if row is None else _names(row, names)
+        texts.append(None if labels is None else _joined(labels, where, number))
+    return pa.array(texts, pa.string())
 
 
 def joined_texts(column: pa.Array, separator: str, where: str, first: int = 0) -> pa.Array:
@@ -74,8 +73,13 @@ def joined_marks(columns: Sequence[pa.Array], names: Sequence[str], where: str, 
     return pa.array([_joined(row, where, number) for number, row in enumerate(rows, first + 1)], pa.string())
 
 
-def _names(row: Iterable[object], names: Sequence[str] | None) -> list[str]:
-    return [names[one] if names is not None and isinstance(one, int) else str(one) for one in row if one is not None]
+def _names(row: Iterable[object], names: Sequence[str] | None) -> list[str] | None:
+    labels = [one for one in row if one is not None]
+    if names is None:
+        return [str(one) for one in labels]
+    if any(isinstance(one, int) and not 0 <= one < len(names) for one in labels):
+        return None
+    return [names[one] if isinstance(one, int) else str(one) for one in labels]
 
 
 def _joined(labels: Iterable[str], where: str, row: int) -> str:

@@ -273,10 +273,12 @@ def _vectors_of(run: C2BRun, ids: list[str], look: str) -> NDArray[np.float32]:
     """Returns the descriptors of the images, float32 (images, dimension); NaN where there is none."""
     table = run.read(VECTORS, ["look_id", look])
     table = table.filter(pc.is_valid(table[look]))
+    if not table.num_rows:
+        return np.full((len(ids), 1), np.nan, np.float32)
     at = pc.fill_null(pc.index_in(_look_ids(ids), table["look_id"].combine_chunks()), -1).to_numpy()
     column = table[look].combine_chunks()
     known = np.asarray(column.flatten().to_numpy(zero_copy_only=False), np.float32).reshape(table.num_rows, -1)
-    vectors = np.full((len(ids), known.shape[1] if table.num_rows else 1), np.nan, np.float32)
+    vectors = np.full((len(ids), known.shape[1]), np.nan, np.float32)
     has: Mask = at >= 0
     vectors[has] = known[at[has]]
     return vectors

@@ -9,12 +9,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from c2b_ray.audits.c2b.budget import duplicates
 from c2b_ray.audits.c2b.report import perturbations
 from c2b_ray.audits.c2b.report.findings import NAMES, SIGNS, caveats
 from c2b_ray.audits.c2b.report.intersections import sentence, strongest
@@ -387,7 +389,9 @@ def summary(run: C2BRun) -> Summary:
         _perturbed_line(perturbation_rows[0], confidence) for perturbation_rows in perturbation_groups[:MOST_ROWS]
     ]
     lines += [perturbations.line(perturbed)] if perturbed else []
-    by_column = named_by_attributes(cells, run.captions, run.draws, run.predictions, config.tau, config.alpha)
+    by_column = named_by_attributes(
+        cells, run.captions, run.draws, run.predictions, config.tau, config.alpha, partial(duplicates, run)
+    )
     named_lines = [
         "".join(span.text for span in named_sentence(of, cells, f"{of.classifier}: ", confidence)[0])
         for of in by_column

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from c2b_ray.stats.classification import NamedAnswers, wrong_answers_named
 from c2b_ray.steps.answers import CellAnswers, answers_of, named_class
 from c2b_ray.steps.cells import CellImages, images_of_cells
 from c2b_ray.steps.draw import GENERATE, Ints
+from c2b_ray.steps.duplicates import Distinct
 
 EXAMPLES = 2
 LOOK_ALIKES_SHOWN = 3
@@ -239,11 +240,13 @@ def named_by_attributes(
     predictions: pa.Table,
     tau: float,
     alpha: float,
+    distinct: Callable[[], Distinct] | None = None,
 ) -> tuple[NamedByAttribute, ...]:
     """Returns the attributes whose names explain wrong answers, largest effect first: the test of
     `stats.classification.wrong_answers_named` at α over the number of tests (Bonferroni), and more than τ of the images
     explained at the lower limit: with very many images a difference that does not matter is significant. None where
-    images come in clusters: the test takes them as independent."""
+    images come in clusters: the test takes them as independent. `distinct`: tells which images are copies, which count
+    once in a cell, as in its scores; None: none are."""
     pairs = dict.fromkeys(
         (cell.classifier, cell.attribute)
         for cell in cells
@@ -254,6 +257,7 @@ def named_by_attributes(
     if not pairs:
         return ()
     of_cells = images_of_cells(captions, draws)
+    of_cells = of_cells.without_copies(None if distinct is None else distinct().pictures(of_cells.ids))
     answers = {classifier: answers_of(predictions, classifier).to(of_cells) for classifier, _ in pairs}
     tested = [
         answer

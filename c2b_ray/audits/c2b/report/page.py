@@ -89,6 +89,7 @@ from c2b_ray.report.page import EXPLORE, STYLES, Answer, render
 from c2b_ray.report.pictures import ThumbnailSet, all_small, keep_shown, left_in_place, read_pictures, shown, uri
 from c2b_ray.report.redact import clean, names_of
 from c2b_ray.steps.answers import answers_of, gives_each_label
+from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.storage.files import write_bytes
 from c2b_ray.tables import (
     AGREEMENT,
@@ -236,13 +237,16 @@ class View:
     merges: Merges
 
 
-def plan(tables: Tables, tau: float = 0.05, alpha: float = 0.05) -> PagePlan:
+def plan(
+    tables: Tables, tau: float = 0.05, alpha: float = 0.05, distinct: Callable[[], Distinct] | None = None
+) -> PagePlan:
+    """`distinct`: as for `named_by_attributes`."""
     groups = ranked(tables.scores)
     leading = worst_first(groups)
     detailed, listed = leading[:MOST_DETAILED], leading[MOST_DETAILED : MOST_DETAILED + MOST_TABLES]
     examples = choose(detailed, tables.captions, tables.draws, tables.predictions)
     cells = [cell for group in groups for cell in group.cells]
-    named_answers = named_by_attributes(cells, tables.captions, tables.draws, tables.predictions, tau, alpha)
+    named_answers = named_by_attributes(cells, tables.captions, tables.draws, tables.predictions, tau, alpha, distinct)
     told = {of.classifier for of in named_answers}  # a column says by name what the answers follow
     looks = tuple(of for of in followed_looks(tables.looks, tables.look_alikes) if of.classifier not in told)
     return PagePlan(tuple(groups), tuple(detailed), tuple(listed), examples, named_answers, looks)
@@ -461,7 +465,7 @@ def write_report(run: C2BRun) -> str:
         fresh=run.read("confirmation"),
     ).of_draws()
     config = run.config
-    page_plan = plan(tables, config.tau, config.alpha)
+    page_plan = plan(tables, config.tau, config.alpha, partial(duplicates, run))
     image_ids = list(dict.fromkeys([*page_plan.image_ids, *label_error_images(tables.label_errors)]))
     pictures, perturbed = _pictures(run, image_ids), examples_of(run, tables.perturbations)
     view = build_view(run.manifest, config, tables, page_plan, pictures, perturbed, _explored(run, tables))

@@ -201,12 +201,12 @@ def explained(
 ) -> pa.Table:
     """Returns the scores, a finding that a stronger one explains in the group of that one, with the reason.
 
-    `scores`: with groups (`grouped`). `answers`: by classifier. `derived`: the derived attributes; of two other
-    attributes none explains the other. Strongest first, a finding that leads a group joins that of the first lead
-    before it, of another attribute of its class, without whose images its φ is at most `tau`, or has the other sign, or
-    is at most `LEFT` of what it was and no longer established beyond `tau` at `alpha`: values that are read off images
-    miss some of them, which carry on what the others showed. So do the findings of its attribute that mirror it.
-    Verdicts, φ and the family of tests stay as they are.
+    `scores`: of right answers, with groups (`grouped`). `answers`: by classifier. `derived`: the derived attributes; of
+    two other attributes none explains the other. Strongest first, a finding that leads a group joins that of the first
+    lead before it, of another attribute of its class, without whose images its φ is at most `tau`, or has the other
+    sign, or is at most `LEFT` of what it was and no longer established beyond `tau` at `alpha`: values that are read
+    off images miss some of them, which carry on what the others showed. So do the findings of its attribute that mirror
+    it. Verdicts, φ and the family of tests stay as they are.
     """
     rows = scores.to_pylist()
     leads: dict[tuple[str, str], list[ScoreRow]] = defaultdict(list)

@@ -147,3 +147,12 @@ def test_of_many_images_a_sample_is_described(tmp_path, monkeypatch):
     rows = of(audited, "follower")
     assert rows["background"]["images"] == 200
     assert audited.read("look_vectors").num_rows == rows["texture"]["compared"]
+
+
+def test_where_no_picture_could_be_described_there_are_no_looks(run, monkeypatch):
+    read = C2BRun.read
+    monkeypatch.setattr(
+        C2BRun, "read", lambda self, name, *more: read(self, name, *more)[: 0 if name == "look_vectors" else None]
+    )
+    tables = followed_looks._tables(run, run.config, list(run.config.classifiers))
+    assert [table.num_rows for table in tables.values()] == [0, 0]

@@ -198,3 +198,24 @@ def test_a_function_that_nobody_passed_is_refused_before_any_model_answers(tmp_p
 def test_a_metric_of_ones_own_is_called_in_this_process(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="called in this process"):
         c2b_ray.audit(written(tmp_path), out=tmp_path / "run", via="actors", metric=lambda t, a, p: 0.0)
+
+
+def test_what_right_answers_explain_is_not_asked_of_another_metric(tmp_path: Path) -> None:
+    """Cats are taken for buses in fog, and of other images where they are large: no bus is answered wrongly. Neither
+    finding is the other seen through its images, which the right answers to buses cannot tell."""
+    random, fields = np.random.default_rng(3), written(tmp_path)
+    rows, predictions = ["image,target_class,weather,size"], ["image,bus,cat,car"]
+    for number in range(400):
+        truth, fog, size = int(random.integers(2)), bool(random.integers(2)), random.integers(1, 101)
+        taken = truth == 1 and (random.random() < 0.5 * fog or random.random() < 0.5 * (size > 66))
+        rows.append(f"{number}.png,{CLASSES[truth]},{WEATHER[fog]},{size}")
+        predictions.append(f"{number}.png," + ("0.8,0.1,0.1" if taken or truth == 0 else "0.1,0.8,0.1"))
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    (tmp_path / "predictions.csv").write_text("\n".join(predictions))
+    images = fields["images"] | {"cut": {"size": [66.5]}}
+    cells = scores(tmp_path, fields | {"metric": "precision", "classes": CLASSES[:2], "images": images})
+    found = {
+        (row["attribute"], row["group_reason"]) for name, row in cells.items() if name[0] == "bus" and row["group"]
+    }
+    assert {attribute for attribute, reason in found if reason is None} == {"weather", "size"}
+    assert not any("without the images" in (reason or "") for _, reason in found)

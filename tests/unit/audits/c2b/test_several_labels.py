@@ -5,6 +5,7 @@ The pictures are of one colour: red says whether there is a car, green whether t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from fairlearn.metrics import MetricFrame
 from PIL import Image
 from sklearn import metrics as oracle
@@ -394,6 +396,21 @@ def test_what_rows_show_is_compared_as_names_are(tmp_path: Path) -> None:
     assert images["classes"].to_pylist() == [["car", "person"], ["car"], [], []]
 
 
+def test_lists_of_numbers_without_a_name_are_not_known(tmp_path: Path) -> None:
+    """Data sets write −1 where a label is not known: it is not the last name, and no sign that there is nothing."""
+    features = {"target_class": [{"_type": "ClassLabel", "names": ["car", "person"]}]}
+    table = pa.table({"image": list("abcde"), "target_class": [[0, 1], [-1], [1, 2], [], None]})
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "labels.parquet")
+    assert opened(tmp_path / "labels.parquet").labels["target_class"].to_pylist() == [
+        "car; person",
+        None,
+        None,
+        "",
+        None,
+    ]
+
+
 def test_lists_of_labels_are_for_audits_that_take_several(tmp_path: Path) -> None:
     from c2b_ray.storage.labelled import LabelledTable
 
@@ -404,3 +421,59 @@ def test_lists_of_labels_are_for_audits_that_take_several(tmp_path: Path) -> Non
     pq.write_table(pa.table({"image": ["a"], "target_class": [["a; b"]]}), tmp_path / "t.parquet")
     with pytest.raises(SourceError, match=r"row 1: the label 'a; b' holds ';'"):
         _ = opened(tmp_path / "t.parquet").labels
+
+
+# Before the run
+
+
+def test_c2b_check_shows_each_label_s_own_probability_and_which_are_given(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from c2b_ray.audits.check import check
+    from c2b_ray.cli.check import check as command
+
+    def file(**fields: Any) -> str:
+        path = world.folder / "audit.yaml"
+        path.write_text(yaml.safe_dump(world.audit(FAIR) | fields))
+        return str(path)
+
+    for classes, threshold, at in [(CLASSES, None, [0.5, 0.5]), (CLASSES, {"car": 0.99}, [0.99, 0.5])]:
+        (model,) = check(file(threshold=threshold)).models
+        assert len(model.answers) == 3
+        for answer in model.answers:
+            row = world.names.index(answer.picture)
+            own = dict(zip(CLASSES, world.probabilities(FAIR)[row], strict=True))
+            assert dict(answer.top) == pytest.approx(own, abs=1e-3)
+            given = {name for name, least in zip(CLASSES, at, strict=True) if own[name] >= least}
+            assert set(answer.given or ()) == given
+            assert set(answer.below or ()) == set(classes) - given
+            assert answer.of_class == "; ".join(world.labels(row))
+            assert answer.right is (set(world.labels(row)) <= given)
+    of_car = check(file(classes=["car"])).models[0].answers
+    assert all("person" in dict(answer.top) and "person" not in (answer.given or ()) for answer in of_car)
+    assert not any("person" in (answer.below or ()) for answer in of_car)
+    command(file(classes=["car"]), "auto", False)
+    assert "; of no class person " in capsys.readouterr().out
+
+
+def test_c2b_check_takes_the_threshold_of_one_sigmoid(world: World) -> None:
+    from c2b_ray.audits.check import check
+
+    net = scores_of_colours(world.folder / "net.onnx", *_of_car(BLIND_IN_FOG), ["car"])
+    shown = ["car" if one else "not car" for one in world.shows[:, 0]]
+    rows = [f"{name},{of},{weather}" for name, of, weather in zip(world.names, shown, world.weather, strict=True)]
+    (world.folder / "labels.csv").write_text("\n".join(["image,target_class,weather", *rows]))
+    fields = {
+        "task": "Say whether there is a car.",
+        "classes": ["car", "not car"],
+        "classifier": f"onnx:{net}?preprocess=unit",
+        "images": {"source": "labelled", "table": "labels.csv"},
+    }
+    path = world.folder / "audit.yaml"
+    for least in (1e-6, 1 - 1e-6):  # every picture is one of a car, and none
+        path.write_text(yaml.safe_dump(fields | {"threshold": {"car": least}}))
+        answers = check(str(path)).models[0].answers
+        name = "car" if least < 0.5 else "not car"
+        assert [(answer.top[0][0], answer.right) for answer in answers] == [
+            (name, one.of_class == name) for one in answers
+        ]

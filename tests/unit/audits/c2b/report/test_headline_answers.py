@@ -18,6 +18,7 @@ from c2b_ray.audits.c2b.report.method import DerivedValues
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.audits.c2b.report.ranking import cells_of, ranked
 from c2b_ray.report.pictures import ThumbnailSet
+from c2b_ray.steps.draw import ImageIds
 from c2b_ray.tables import INTERSECTIONS, PERTURBATIONS, POOLED
 
 NONE = tuple(schema.empty_table() for schema in (POOLED, INTERSECTIONS, PERTURBATIONS))
@@ -172,6 +173,27 @@ def test_a_column_that_names_the_wrong_answers_is_the_headline_though_no_cell_is
     assert "of the answers follow the texture, not the class: of " in answer.text
     assert [gallery.verdict for gallery in answer.galleries] == ["wrong", "right"]
     assert "by chance" in answer.beneath[0]
+
+
+def test_copies_of_an_image_count_once_in_what_a_column_names() -> None:
+    table, captions, draws, predictions = shapes_and_textures(0.6)
+    (once,) = named_by_attributes(cells_of(table), captions, draws, predictions, 0.05, 0.05)
+    ids = draws["image_id"].to_pylist()
+    copies = pa.array([f"{name} again" for name in ids])
+
+    def with_copies(of: pa.Table) -> pa.Table:
+        return pa.concat_tables(
+            [of, of.set_column(of.schema.get_field_index("image_id"), of.schema.field("image_id"), copies)]
+        )
+
+    class Copies:
+        def pictures(self, of: ImageIds) -> np.ndarray:
+            names = [name.removesuffix(" again") for name in of.names(np.arange(len(of))).to_pylist()]
+            return np.unique(names, return_inverse=True)[1]
+
+    twice = with_copies(draws), with_copies(predictions)
+    (found,) = named_by_attributes(cells_of(table), captions, *twice, 0.05, 0.05, Copies)
+    assert (found.images, found.test) == (once.images, once.test)
 
 
 def test_a_column_without_a_part_in_the_answers_is_none():
