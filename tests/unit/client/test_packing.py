@@ -45,8 +45,10 @@ def assert_same(here, there, rows):
     assert there.fetch(range(rows))["bytes"].to_pylist() == here.fetch(range(rows))["bytes"].to_pylist()
 
 
-def test_a_folder_of_classes(photos, tmp_path):
-    (photos / "metadata.csv").write_text("file_name,weather\nbus/0.png,fog\nboat/1.png,clear\n")
+@pytest.mark.parametrize("metadata", ["file_name,weather\nbus/0.png,fog\nboat/1.png,clear\n", ""])
+def test_a_folder_of_classes(photos, tmp_path, metadata):
+    if metadata:
+        (photos / "metadata.csv").write_text(metadata)
     images, file = Images(str(photos), "images.table"), tmp_path / "packed.parquet"
     assert not images.is_packed()
     here, there = images.open(), packed(images, file)
