@@ -161,7 +161,7 @@ class LocalConfig:
         if path.lower().endswith(ARCHIVES) and names is Names.TABLE:
             return upload(path, field, "images", None)
         section = _section(self._fields, field)
-        columns = {name: str(value) for name, value in (section.get("columns") or {}).items() if value}
+        columns = {name: value for name, value in (section.get("columns") or {}).items() if value}
         root = self._roots.get(field)
         images = Images(
             path, field, columns, None if root is None else self._at(root, f"{field}.root"), names is Names.TABLE
@@ -180,9 +180,10 @@ class LocalConfig:
 
     def _at(self, text: str, field: str) -> str:
         """Returns the absolute path. Raises ConfigError where nothing is there."""
-        path = (self._base / Path(text).expanduser()).resolve()
-        if not path.exists():
-            raise ConfigError(field, f"{text}: no such file or folder in {self._base}; {_MEANT_THERE}")
+        try:
+            path = (self._base / Path(text).expanduser()).resolve(strict=True)
+        except (OSError, RuntimeError, ValueError) as error:  # `~` of no user, a name too long, NUL
+            raise ConfigError(field, f"{text}: no such file or folder in {self._base}; {_MEANT_THERE}") from error
         return str(path)
 
 

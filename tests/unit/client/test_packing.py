@@ -70,6 +70,20 @@ def test_a_table_whose_images_lie_elsewhere(photos, tmp_path):
     assert all(there.fetch(range(3))["bytes"].is_valid().to_pylist())
 
 
+@pytest.mark.parametrize("target", [["bus", "boat"], "classes"])
+def test_images_of_several_classes(photos, tmp_path, target):
+    """A column of 0 and 1 for each class, or one of lists."""
+    columns = {"image": ["bus/0.png", "boat/1.png"], "bus": [1, 0], "boat": [1, 1], "classes": [["bus", "boat"], []]}
+    pq.write_table(pa.table(columns), photos / "t.parquet")
+    images, file = Images(str(photos / "t.parquet"), "images.table", {"target_class": target}), tmp_path / "p.parquet"
+    pack(images, file, nothing)
+    here, there = (
+        LabelledTable(table, columns={"target_class": target}, several=True) for table in (images.location, str(file))
+    )
+    assert_same(here, there, 2)
+    assert all(there.fetch(range(2))["bytes"].is_valid().to_pylist())
+
+
 def test_a_row_whose_image_is_missing_stays_an_error(photos, tmp_path):
     (photos / "t.csv").write_text("image,target_class\nbus/0.png,bus\nbus/lost.png,bus\n")
     images = Images(str(photos / "t.csv"), "images.table")
