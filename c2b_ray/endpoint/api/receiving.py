@@ -148,16 +148,21 @@ def _joined(context: Context, caller: Caller, about: tuple[str, Kind, str | None
     kind and name from the client."""
     sha256, kind, name = about
     root = context.tenant_root(caller.tenant_id)
-    if not parts.there(root, sha256):
-        raise not_found("upload in parts")
-    with UploadReceiver(root, context.config.policy) as receiver:
-        for part in parts.read(root, sha256):
-            receiver.write(part)
-        if receiver.sha256 != sha256:
-            detail = "parts of the file are missing, or are those of another file; send them, and then join them"
-            raise ProblemError(409, "incomplete", detail, [FieldError("sha256", detail)])
-        stored = kept(context, caller, (receiver, kind, sha256, name))
-    parts.remove(root, sha256)
+    with uploads.upload_lock(context.db, caller.tenant_id, sha256):
+        existing = uploads.get(context.db, caller.tenant_id, sha256)
+        if existing is not None and existing.kind == kind:  # its answer was lost, or a colleague sent the file too
+            parts.remove(root, sha256)
+            return existing, False
+        if not parts.there(root, sha256):
+            raise not_found("upload in parts")
+        with UploadReceiver(root, context.config.policy) as receiver:
+            for part in parts.read(root, sha256):
+                receiver.write(part)
+            if receiver.sha256 != sha256:
+                detail = "parts of the file are missing, or are those of another file; send them, and then join them"
+                raise ProblemError(409, "incomplete", detail, [FieldError("sha256", detail)])
+            stored = _kept_alone(context, caller, (receiver, kind, sha256, name))
+        parts.remove(root, sha256)
     return stored
 
 
