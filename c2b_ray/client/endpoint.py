@@ -232,7 +232,7 @@ class Endpoint:
     def _sent(self, file: LocalFile, told: Progress) -> str:
         """Uploads a file of a config and returns how the config names it; without the scheme, which it has already."""
         with file.as_sent(told) as path:
-            entry = self.upload(path, file.kind, Path(file.path).name, told)
+            entry = self.upload(path, file.kind, _name_of(file.path), told)
         return f"upload:{entry['sha256']}"
 
     def upload(self, path: str | Path, kind: str, name: str | None = None, told: Progress = nobody) -> dict[str, Any]:
@@ -242,7 +242,7 @@ class Endpoint:
         Raises SourceError for a file that cannot be read, or that there is no room for.
         `told`: is told of the progress, as `packing.Progress`.
         """
-        file, shown = Path(path), name or Path(path).name
+        file, shown = Path(path), name or _name_of(path)
         try:
             with file.open("rb") as stream:
                 digest, size = hashlib.file_digest(stream, "sha256").hexdigest(), file.stat().st_size
@@ -361,6 +361,11 @@ def _within_limits(files: Sequence[LocalFile], limits: Mapping[str, Any] | None)
         of = f" of the {words.size(most)} that an upload may have" if most else ""
         lines.append(f"{file.path}: {words.size(size)}{of}")
     return lines
+
+
+def _name_of(path: str | Path) -> str:
+    """Returns the name of a file as an endpoint takes it: shorter than it may be, and printable."""
+    return "".join(character for character in Path(path).name if character.isprintable())[:200] or "file"
 
 
 def _job(job_id: str) -> str:

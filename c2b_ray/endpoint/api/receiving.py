@@ -30,7 +30,7 @@ Sha256 = Annotated[str, PathParameter(pattern=_HASH, description="The SHA-256 of
 KindOfFile = Annotated[Kind, Header(alias="X-Upload-Kind", description="The kind of file.")]
 NameOfFile = Annotated[
     str | None,
-    Header(alias="X-Upload-Name", max_length=600, description="A name for people, in percent-encoded UTF-8."),
+    Header(alias="X-Upload-Name", max_length=2400, description="A name for people, in percent-encoded UTF-8."),
 ]
 _BODY = {
     "requestBody": {

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import threading
 import time
 
@@ -209,6 +210,15 @@ def test_a_large_file_that_broke_off_goes_on_where_it_ended_and_is_sent_once(end
         assert told[-1] == ("w.safetensors", path.stat().st_size, path.stat().st_size)
         assert client.upload(path, "safetensors") == entry
     assert whole.parts == list(range(3, count)), "the same file is not sent twice"
+
+
+@pytest.mark.parametrize(
+    ("called", "shown"), [("車" * 80, "車" * 80), ("a" * 250, "a" * 200), (os.fsdecode(b"a\xff\n.txt"), "a.txt")]
+)
+def test_a_file_may_be_called_as_the_system_allows(endpoint, url, tmp_path, called, shown):
+    (tmp_path / called).write_text(shown)
+    with Endpoint(url, endpoint.keys["a"]) as client:
+        assert client.upload(tmp_path / called, "text")["name"] == shown
 
 
 def test_a_file_without_room_is_refused_before_it_is_sent(endpoint, url, tmp_path, monkeypatch):
