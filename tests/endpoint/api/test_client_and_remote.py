@@ -213,6 +213,22 @@ def test_a_large_file_that_broke_off_goes_on_where_it_ended_and_is_sent_once(end
 
 
 @pytest.mark.parametrize(
+    ("arguments", "begins"),
+    [
+        (("gate", "JOB", "--fail-on", "phi>"), "--fail-on: 'phi>'"),
+        (("compare", "JOB", "--classifier-a", "nobody"), "--classifier-a: "),
+        (("export", "JOB", "--format", "csv", "--classifier", "nobody"), "--classifier: "),
+        (("ask", "JOB", "a bus", "--class", "nothing"), "--class: "),
+    ],
+)
+def test_errors_at_a_terminal_name_the_commands_options(endpoint, url, audited, monkeypatch, c2b, arguments, begins):
+    monkeypatch.setenv("C2B_ENDPOINT", url)
+    monkeypatch.setenv("C2B_KEY", endpoint.keys["a"])
+    status, _, said = c2b("remote", *(audited if one == "JOB" else one for one in arguments))
+    assert (status, said.startswith((begins, f"error: {begins}"))) == (2, True), said
+
+
+@pytest.mark.parametrize(
     ("called", "shown"), [("車" * 80, "車" * 80), ("a" * 250, "a" * 200), (os.fsdecode(b"a\xff\n.txt"), "a.txt")]
 )
 def test_a_file_may_be_called_as_the_system_allows(endpoint, url, tmp_path, called, shown):
