@@ -289,11 +289,25 @@ class Endpoint:
         self, file: Path, digest: str, part_bytes: int, headers: Mapping[str, str], told: Callable[[int, int], None]
     ) -> dict[str, Any]:
         """Sends the parts of a file that the endpoint does not have, and returns the upload's entry."""
-        path, size = f"/v1/uploads/{digest}", file.stat().st_size
+        path = f"/v1/uploads/{digest}"
         try:
             there = {one["number"]: one["bytes"] for one in self._object("GET", f"{path}/parts")["parts"]}
         except (NotThereError, NotAllowedError):
             there = {}
+        self._send_parts(file, path, part_bytes, there, told)
+        try:
+            return self._object("POST", path, headers=headers, again=True)
+        except NotNowError as error:
+            if error.code != "incomplete" or not there:
+                raise
+        self._send_parts(file, path, part_bytes, {}, told)  # parts that were there are those of another file
+        return self._object("POST", path, headers=headers, again=True)
+
+    def _send_parts(
+        self, file: Path, path: str, part_bytes: int, there: Mapping[int, int], told: Callable[[int, int], None]
+    ) -> None:
+        """Sends the parts of a file but those that are `there`: number → bytes."""
+        size = file.stat().st_size
         with file.open("rb") as stream:
             for number, start in enumerate(range(0, size, part_bytes)):
                 length = min(part_bytes, size - start)
@@ -303,7 +317,6 @@ class Endpoint:
                     of_part = {"X-Part-SHA256": hashlib.sha256(data).hexdigest()}
                     self._http.send("PUT", f"{path}/parts/{number}", content=data, headers=of_part, again=True)
                 told(start + length, size)
-        return self._object("POST", path, headers=headers, again=True)
 
     def catalog(self) -> dict[str, Any]:
         return self._object("GET", "/v1/catalog")

@@ -212,6 +212,18 @@ def test_a_large_file_that_broke_off_goes_on_where_it_ended_and_is_sent_once(end
     assert whole.parts == list(range(3, count)), "the same file is not sent twice"
 
 
+def test_parts_that_are_those_of_another_file_are_sent_again(endpoint, url, tmp_path, monkeypatch):
+    """Else the file could not be uploaded until they are swept, a day later."""
+    monkeypatch.setattr(catalog, "PART_BYTES", 1000)
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(save({"w": np.random.default_rng(6).normal(size=300)}))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    with Endpoint(url, endpoint.keys["a"]) as client:
+        other = {"X-Part-SHA256": hashlib.sha256(b"x" * 1000).hexdigest()}
+        client._http.send("PUT", f"/v1/uploads/{digest}/parts/0", content=b"x" * 1000, headers=other)
+        assert client.upload(path, "safetensors")["sha256"] == digest
+
+
 @pytest.mark.parametrize(
     ("arguments", "begins"),
     [
