@@ -95,6 +95,15 @@ def test_a_row_whose_image_is_missing_stays_an_error(photos, tmp_path):
         pack(images, tmp_path / "packed.parquet", nothing)
 
 
+def test_the_paths_of_packed_images_lead_nowhere_also_where_the_first_is_missing(photos, tmp_path):
+    """They are below the root that the table had here; the endpoint would refuse them as leading out of its folder."""
+    (photos / "t.csv").write_text(f"image,target_class\n{photos}/bus/lost.png,bus\n{photos}/bus/0.png,bus\n")
+    images = Images(str(photos / "t.csv"), "images.table", root=str(photos))
+    there = packed(images, tmp_path / "packed.parquet")
+    assert there.leading_out() == []
+    assert [error is None for error in there.fetch([0, 1])["error"].to_pylist()] == [False, True]
+
+
 def test_no_file_outside_the_tables_folder_is_sent(photos, tmp_path):
     secret = tmp_path / "secret.png"
     secret.write_bytes(png(9))
