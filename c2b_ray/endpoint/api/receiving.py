@@ -173,7 +173,8 @@ def _parts_body(there: dict[int, int]) -> dict[str, Any]:
 def _admitted_part(request: Request, sha256: str, number: int) -> tuple[Context, Caller]:
     """Checks the key and the quota, which parts that wait for others count towards, before a part's body is read."""
     context, caller = enter(request, "submit")
-    waiting = parts.unfinished(context.tenant_root(caller.tenant_id))
+    root = context.tenant_root(caller.tenant_id)
+    waiting = parts.unfinished(root)
     if sha256 not in waiting and len(waiting) >= parts.MOST_UNFINISHED:
         detail = f"parts of {parts.MOST_UNFINISHED} files wait for their others; send these, or try again in a day"
         raise ProblemError(429, "too_many_uploads", detail, headers=retry_after(60))
@@ -183,7 +184,8 @@ def _admitted_part(request: Request, sha256: str, number: int) -> tuple[Context,
         raise ProblemError(413, "too_large", detail, headers={"Connection": "close"})
     length = request.headers.get("content-length", "")
     announced = int(length[:20]) if length.isdigit() else parts.PART_BYTES
-    uploads.check_room(context.db, caller.tenant_id, sum(waiting.values()) + announced, context.config.quotas)
+    others = sum(waiting.values()) - parts.there(root, sha256).get(number, 0)  # which this part replaces
+    uploads.check_room(context.db, caller.tenant_id, others + announced, context.config.quotas)
     return context, caller
 
 

@@ -109,6 +109,7 @@ def test_parts_count_towards_the_quota_and_are_of_few_files(tmp_path):
     endpoint = started(tmp_path, {"quotas": {"storage_bytes": 1000}})
     client = endpoint.as_("b")
     assert put(client, b"1", 0, b"1" * 600).status_code == 200
+    assert put(client, b"1", 0, b"1" * 600).status_code == 200, "the same part again takes no more room"
     answer = put(client, b"2", 0, b"2" * 600)
     assert (answer.status_code, answer.json()["code"]) == (429, "quota_exceeded")
     for number in range(parts.MOST_UNFINISHED - 1):
