@@ -374,6 +374,22 @@ class LabelledTable:
             return None, f"cannot be read: {error.strerror or error}"
 
 
+def refuse_paths_outside(table: LabelledTable, field: str = "images.root") -> None:
+    """Raises ConfigError where most images of a table lie outside the folder that they are read below: each of them
+    would be an error of its row, after the run."""
+    outside = table.leading_out()
+    if 2 * len(outside) < len(table):
+        return
+    root = table.root_of(outside)
+    line = f"write `root: {root}` under `images`" if root else "give the folder above them as `root` under `images`"
+    below = table.root or "the table's folder"
+    raise ConfigError(
+        field,
+        f"{len(outside):,} of {len(table):,} images do not lie below {below}, such as {outside[0]!r}; if they are "
+        f"yours, {line}",
+    )
+
+
 def class_names(schema: pa.Schema, column: str) -> list[str] | None:
     """Returns the names of a column's class numbers from Hugging Face's metadata; None without."""
     try:

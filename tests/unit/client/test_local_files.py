@@ -97,6 +97,14 @@ def test_the_root_of_a_table_goes_with_it(base):
     assert uploaded(config)["images"] == {"source": "labelled", "table": "upload:t.csv", "columns": {"key": "image"}}
 
 
+def test_a_table_most_of_whose_images_lie_elsewhere_is_refused_as_by_the_audit_itself(base):
+    (base / "lists").mkdir()
+    (base / "lists/t.csv").write_text("image,target_class\n../photos/bus/1.png,bus\n")
+    with pytest.raises(ConfigError, match=r"images\.root: 1 of 1 images do not lie below .*write `root: .*photos/bus`"):
+        local(base, images={"source": "labelled", "table": "lists/t.csv"})
+    assert local(base, images={"source": "labelled", "table": "lists/t.csv", "root": "photos"}).files
+
+
 def test_each_class_may_have_a_column(base):
     (base / "photos/t.csv").write_text("image,bus,boat\nbus/1.png,1,0\n")
     columns = {"target_class": ["bus", "boat"]}
