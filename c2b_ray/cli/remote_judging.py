@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,12 +14,12 @@ import typer
 from c2b_ray.audits.gate import ALLOW, ALLOW_BEFORE, OPTION
 from c2b_ray.cli import show
 from c2b_ray.cli.compare import check_options
-from c2b_ray.errors import ConfigError
+from c2b_ray.errors import Argument, ConfigError
 from c2b_ray.report import words
 from c2b_ray.storage import files
 
 if TYPE_CHECKING:
-    from c2b_ray.client import Endpoint
+    from c2b_ray.client import Endpoint, EndpointError
 
 URL_VARIABLE, KEY_VARIABLE, FILE_VARIABLE = "C2B_ENDPOINT", "C2B_KEY", "C2B_KEY_FILE"
 JOB = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, job_….")]
@@ -40,14 +41,34 @@ def app_of_judging(app: typer.Typer) -> None:
     app.command("ask")(ask)
 
 
-def connected() -> Endpoint:
-    """Connects to the endpoint that the environment names. ConfigError if there is none, or others can read the key."""
-    from c2b_ray.client import Endpoint
+@contextmanager
+def connected() -> Iterator[Endpoint]:
+    """Connects to the endpoint that the environment names. ConfigError if there is none, or others can read the key.
+
+    What the endpoint says about a field of a request is said about the command's option.
+    """
+    from c2b_ray.client import Endpoint, EndpointError
 
     url = os.environ.get(URL_VARIABLE)
     if not url:
         raise ConfigError(URL_VARIABLE, "set it to the endpoint's URL, such as https://audits.example.org")
-    return Endpoint(url, _key())
+    with Endpoint(url, _key()) as endpoint:
+        try:
+            yield endpoint
+        except EndpointError as error:
+            error.args = (_at_terminal(error),)
+            raise
+
+
+def _at_terminal(error: EndpointError) -> str:
+    """Returns an error's message, which begins with the fields that are wrong, with options in their place. Fields of a
+    config begin with `config.`, and stay."""
+    options = {argument.named("request"): argument.named("terminal") for argument in Argument}
+    fields = [one.field for one in error.errors]
+    written, message = f"{', '.join(fields)}: ", str(error)
+    if not message.startswith(written):
+        return message
+    return f"{', '.join(options.get(field, field) for field in fields)}: {message.removeprefix(written)}"
 
 
 def gate(

@@ -232,7 +232,7 @@ class Endpoint:
     def _sent(self, file: LocalFile, told: Progress) -> str:
         """Uploads a file of a config and returns how the config names it; without the scheme, which it has already."""
         with file.as_sent(told) as path:
-            entry = self.upload(path, file.kind, Path(file.path).name, told)
+            entry = self.upload(path, file.kind, _name_of(file.path), told)
         return f"upload:{entry['sha256']}"
 
     def upload(self, path: str | Path, kind: str, name: str | None = None, told: Progress = nobody) -> dict[str, Any]:
@@ -242,7 +242,7 @@ class Endpoint:
         Raises SourceError for a file that cannot be read, or that there is no room for.
         `told`: is told of the progress, as `packing.Progress`.
         """
-        file, shown = Path(path), name or Path(path).name
+        file, shown = Path(path), name or _name_of(path)
         try:
             with file.open("rb") as stream:
                 digest, size = hashlib.file_digest(stream, "sha256").hexdigest(), file.stat().st_size
@@ -289,11 +289,25 @@ class Endpoint:
         self, file: Path, digest: str, part_bytes: int, headers: Mapping[str, str], told: Callable[[int, int], None]
     ) -> dict[str, Any]:
         """Sends the parts of a file that the endpoint does not have, and returns the upload's entry."""
-        path, size = f"/v1/uploads/{digest}", file.stat().st_size
+        path = f"/v1/uploads/{digest}"
         try:
             there = {one["number"]: one["bytes"] for one in self._object("GET", f"{path}/parts")["parts"]}
         except (NotThereError, NotAllowedError):
             there = {}
+        self._send_parts(file, path, part_bytes, there, told)
+        try:
+            return self._object("POST", path, headers=headers, again=True)
+        except NotNowError as error:
+            if error.code != "incomplete" or not there:
+                raise
+        self._send_parts(file, path, part_bytes, {}, told)  # parts that were there are those of another file
+        return self._object("POST", path, headers=headers, again=True)
+
+    def _send_parts(
+        self, file: Path, path: str, part_bytes: int, there: Mapping[int, int], told: Callable[[int, int], None]
+    ) -> None:
+        """Sends the parts of a file but those that are `there`: number → bytes."""
+        size = file.stat().st_size
         with file.open("rb") as stream:
             for number, start in enumerate(range(0, size, part_bytes)):
                 length = min(part_bytes, size - start)
@@ -303,7 +317,6 @@ class Endpoint:
                     of_part = {"X-Part-SHA256": hashlib.sha256(data).hexdigest()}
                     self._http.send("PUT", f"{path}/parts/{number}", content=data, headers=of_part, again=True)
                 told(start + length, size)
-        return self._object("POST", path, headers=headers, again=True)
 
     def catalog(self) -> dict[str, Any]:
         return self._object("GET", "/v1/catalog")
@@ -361,6 +374,11 @@ def _within_limits(files: Sequence[LocalFile], limits: Mapping[str, Any] | None)
         of = f" of the {words.size(most)} that an upload may have" if most else ""
         lines.append(f"{file.path}: {words.size(size)}{of}")
     return lines
+
+
+def _name_of(path: str | Path) -> str:
+    """Returns the name of a file as an endpoint takes it: shorter than it may be, and printable."""
+    return "".join(character for character in Path(path).name if character.isprintable())[:200] or "file"
 
 
 def _job(job_id: str) -> str:

@@ -27,6 +27,7 @@ from c2b_ray.errors import ConfigError
 from c2b_ray.models.spec_options import read_labels
 from c2b_ray.names import folded
 from c2b_ray.storage.confined import with_paths
+from c2b_ray.storage.labelled import refuse_paths_outside
 
 if TYPE_CHECKING:
     from c2b_ray.audits.audit import Audit
@@ -124,7 +125,10 @@ class LocalConfig:
         return replaced(self._config, self._fields, lambda names, value, field: self._value(names, value, field, named))
 
     def _note(self, path: str, field: str, kind: str, images: Images | None) -> str:
-        self._found.setdefault((path, kind), LocalFile(field, path, kind, images))
+        if (path, kind) not in self._found:
+            if images is not None and field.endswith("images.table"):  # as the audit does; at the endpoint it is packed
+                refuse_paths_outside(images.open(), f"{field.removesuffix('table')}root")
+            self._found[path, kind] = LocalFile(field, path, kind, images)
         return path
 
     def _value(self, names: Names, value: Any, field: str, upload: _Upload) -> Any:
@@ -161,7 +165,7 @@ class LocalConfig:
         if path.lower().endswith(ARCHIVES) and names is Names.TABLE:
             return upload(path, field, "images", None)
         section = _section(self._fields, field)
-        columns = {name: str(value) for name, value in (section.get("columns") or {}).items() if value}
+        columns = {name: value for name, value in (section.get("columns") or {}).items() if value}
         root = self._roots.get(field)
         images = Images(
             path, field, columns, None if root is None else self._at(root, f"{field}.root"), names is Names.TABLE
@@ -180,9 +184,10 @@ class LocalConfig:
 
     def _at(self, text: str, field: str) -> str:
         """Returns the absolute path. Raises ConfigError where nothing is there."""
-        path = (self._base / Path(text).expanduser()).resolve()
-        if not path.exists():
-            raise ConfigError(field, f"{text}: no such file or folder in {self._base}; {_MEANT_THERE}")
+        try:
+            path = (self._base / Path(text).expanduser()).resolve(strict=True)
+        except (OSError, RuntimeError, ValueError) as error:  # `~` of no user, a name too long, NUL
+            raise ConfigError(field, f"{text}: no such file or folder in {self._base}; {_MEANT_THERE}") from error
         return str(path)
 
 

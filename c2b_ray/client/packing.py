@@ -33,12 +33,13 @@ Progress = Callable[[str, int, int], None]
 @dataclass(frozen=True)
 class Images:
     """Labelled images of this machine. `location`: a folder or table. `config_field`: the config's field that names it,
-    for errors. `columns`: its names for `image`, `target_class` and `key`, if they differ. `root`: the folder that its
-    paths lie below, if that is not its own. `has_classes`: whether it must have a column of classes."""
+    for errors. `columns`: its names for `image`, `target_class` and `key`, if they differ; several names for
+    `target_class` where each class has a column. `root`: the folder that its paths lie below, if that is not its own.
+    `has_classes`: whether it must have a column of classes."""
 
     location: str
     config_field: str
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str | list[str]] = field(default_factory=dict)
     root: str | None = None
     has_classes: bool = True
 

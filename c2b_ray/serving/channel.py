@@ -85,7 +85,8 @@ def from_text(text: str) -> C2BError | None:
     if fields.get("remedy") is not None:
         fields["remedy"] = Remedy(**fields["remedy"])
     if "arguments" in fields:
-        fields["arguments"] = tuple(Argument[name] for name in fields["arguments"])
+        known = Argument.__members__  # a replica of another release may name others
+        fields["arguments"] = tuple(known[name] for name in fields["arguments"] if name in known)
     return again(_kinds().get(data["kind"], ServiceError), data["message"], fields)
 
 
@@ -208,7 +209,7 @@ class Channel:
         return self._limits
 
     def rows(self, chosen: int | None, rows: int) -> int:
-        """Returns the rows of one request: `rows_wanted`, else the app's limit, not fetched for a single row."""
+        """Returns the rows of one request: `chosen`, else the app's limit, which is not fetched for a single row."""
         if chosen is not None:
             return chosen
         return self.limits().rows if rows > 1 else 1

@@ -22,7 +22,7 @@ from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
 from c2b_ray.storage import concerns_the_store, is_remote, refusal, resolve
 from c2b_ray.storage.confined import MAX_BYTES, Folder, in_other_forms, is_local, path_below
 from c2b_ray.storage.folders import OmittedRows, Readers
-from c2b_ray.storage.labelled_rows import LABEL, open_rows
+from c2b_ray.storage.labelled_rows import LABEL, PACKED, open_rows
 from c2b_ray.storage.manifest import parse_json
 from c2b_ray.storage.parts import give_back
 from c2b_ray.storage.several_labels import SEVERAL, joined_lists, joined_marks, joined_texts
@@ -300,6 +300,8 @@ class LabelledTable:
         image = self._names[IMAGE]
         kind, column = self._rows.schema.field(image).type, image
         if pa.types.is_struct(kind):  # a Hugging Face image: its bytes, or where they are
+            if PACKED in (self._rows.schema.metadata or {}):  # a row without bytes is one that could not be read
+                return
             first = self._rows.images(image, [0])[0] or {}
             if "path" not in first or first.get("bytes") is not None:
                 return
@@ -370,6 +372,22 @@ class LabelledTable:
             if concerns_the_store(error):
                 raise SourceError(refusal(self.location, error)) from error
             return None, f"cannot be read: {error.strerror or error}"
+
+
+def refuse_paths_outside(table: LabelledTable, field: str = "images.root") -> None:
+    """Raises ConfigError where most images of a table lie outside the folder that they are read below: each of them
+    would be an error of its row, after the run."""
+    outside = table.leading_out()
+    if 2 * len(outside) < len(table):
+        return
+    root = table.root_of(outside)
+    line = f"write `root: {root}` under `images`" if root else "give the folder above them as `root` under `images`"
+    below = table.root or "the table's folder"
+    raise ConfigError(
+        field,
+        f"{len(outside):,} of {len(table):,} images do not lie below {below}, such as {outside[0]!r}; if they are "
+        f"yours, {line}",
+    )
 
 
 def class_names(schema: pa.Schema, column: str) -> list[str] | None:

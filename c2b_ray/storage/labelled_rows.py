@@ -425,13 +425,15 @@ def open_rows(location: str, field: str) -> Rows:
         return InMemory(table, folder, info.size)
     with reading(location, "a Parquet file"):
         file = pq.ParquetFile(open_input(filesystem, path))
-        return InParquet([file], folder, _packed_size(file) or info.size)
+        packed = _packed_size(file)
+        return InParquet([file], folder, info.size if packed is None else packed)
 
 
-def _packed_size(file: pq.ParquetFile) -> int:
-    """Returns the bytes of the table that a packed one was made from; 0 of any other table."""
+def _packed_size(file: pq.ParquetFile) -> int | None:
+    """Returns the bytes of the table that a packed one was made from, 0 of a folder without one; None of any other
+    table."""
     stated = (file.schema_arrow.metadata or {}).get(PACKED, b"")
-    return int(stated) if stated.isdigit() and len(stated) <= 18 else 0
+    return int(stated) if stated.isdigit() and len(stated) <= 18 else None
 
 
 def _named(table: pa.Table, names: Sequence[str]) -> pa.Table:

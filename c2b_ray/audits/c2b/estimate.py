@@ -48,7 +48,7 @@ from c2b_ray.steps.fetch import reopen
 from c2b_ray.steps.labels import TARGET
 from c2b_ray.steps.propose import propose
 from c2b_ray.storage import files
-from c2b_ray.storage.labelled import LabelledTable, table_opener
+from c2b_ray.storage.labelled import LabelledTable, refuse_paths_outside, table_opener
 from c2b_ray.storage.manifest import FileOrFields
 
 # Tries the usual preprocessings of a classifier about which nothing states its own, on labelled images.
@@ -194,22 +194,6 @@ def check(config: AuditConfig, via: str) -> None:
             described[name] = description
             question_of(config, name, description)
     check_heads(config, described)
-
-
-def refuse_paths_outside(table: LabelledTable, field: str = "images.root") -> None:
-    """Raises ConfigError where most images of a table lie outside the folder that they are read below: each of them
-    would be an error of its row, after the run."""
-    outside = table.leading_out()
-    if 2 * len(outside) < len(table):
-        return
-    root = table.root_of(outside)
-    line = f"write `root: {root}` under `images`" if root else "give the folder above them as `root` under `images`"
-    below = table.root or "the table's folder"
-    raise ConfigError(
-        field,
-        f"{len(outside):,} of {len(table):,} images do not lie below {below}, such as {outside[0]!r}; if they are "
-        f"yours, {line}",
-    )
 
 
 def _check_asked(config: AuditConfig) -> None:

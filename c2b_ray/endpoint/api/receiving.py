@@ -30,7 +30,7 @@ Sha256 = Annotated[str, PathParameter(pattern=_HASH, description="The SHA-256 of
 KindOfFile = Annotated[Kind, Header(alias="X-Upload-Kind", description="The kind of file.")]
 NameOfFile = Annotated[
     str | None,
-    Header(alias="X-Upload-Name", max_length=600, description="A name for people, in percent-encoded UTF-8."),
+    Header(alias="X-Upload-Name", max_length=2400, description="A name for people, in percent-encoded UTF-8."),
 ]
 _BODY = {
     "requestBody": {
@@ -148,16 +148,21 @@ def _joined(context: Context, caller: Caller, about: tuple[str, Kind, str | None
     kind and name from the client."""
     sha256, kind, name = about
     root = context.tenant_root(caller.tenant_id)
-    if not parts.there(root, sha256):
-        raise not_found("upload in parts")
-    with UploadReceiver(root, context.config.policy) as receiver:
-        for part in parts.read(root, sha256):
-            receiver.write(part)
-        if receiver.sha256 != sha256:
-            detail = "parts of the file are missing, or are those of another file; send them, and then join them"
-            raise ProblemError(409, "incomplete", detail, [FieldError("sha256", detail)])
-        stored = kept(context, caller, (receiver, kind, sha256, name))
-    parts.remove(root, sha256)
+    with uploads.upload_lock(context.db, caller.tenant_id, sha256):
+        existing = uploads.get(context.db, caller.tenant_id, sha256)
+        if existing is not None and existing.kind == kind:  # its answer was lost, or a colleague sent the file too
+            parts.remove(root, sha256)
+            return existing, False
+        if not parts.there(root, sha256):
+            raise not_found("upload in parts")
+        with UploadReceiver(root, context.config.policy) as receiver:
+            for part in parts.read(root, sha256):
+                receiver.write(part)
+            if receiver.sha256 != sha256:
+                detail = "parts of the file are missing, or are those of another file; send them, and then join them"
+                raise ProblemError(409, "incomplete", detail, [FieldError("sha256", detail)])
+            stored = _kept_alone(context, caller, (receiver, kind, sha256, name))
+        parts.remove(root, sha256)
     return stored
 
 
@@ -168,7 +173,8 @@ def _parts_body(there: dict[int, int]) -> dict[str, Any]:
 def _admitted_part(request: Request, sha256: str, number: int) -> tuple[Context, Caller]:
     """Checks the key and the quota, which parts that wait for others count towards, before a part's body is read."""
     context, caller = enter(request, "submit")
-    waiting = parts.unfinished(context.tenant_root(caller.tenant_id))
+    root = context.tenant_root(caller.tenant_id)
+    waiting = parts.unfinished(root)
     if sha256 not in waiting and len(waiting) >= parts.MOST_UNFINISHED:
         detail = f"parts of {parts.MOST_UNFINISHED} files wait for their others; send these, or try again in a day"
         raise ProblemError(429, "too_many_uploads", detail, headers=retry_after(60))
@@ -178,7 +184,8 @@ def _admitted_part(request: Request, sha256: str, number: int) -> tuple[Context,
         raise ProblemError(413, "too_large", detail, headers={"Connection": "close"})
     length = request.headers.get("content-length", "")
     announced = int(length[:20]) if length.isdigit() else parts.PART_BYTES
-    uploads.check_room(context.db, caller.tenant_id, sum(waiting.values()) + announced, context.config.quotas)
+    others = sum(waiting.values()) - parts.there(root, sha256).get(number, 0)  # which this part replaces
+    uploads.check_room(context.db, caller.tenant_id, others + announced, context.config.quotas)
     return context, caller
 
 

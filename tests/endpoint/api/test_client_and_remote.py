@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import threading
 import time
 
@@ -209,6 +210,43 @@ def test_a_large_file_that_broke_off_goes_on_where_it_ended_and_is_sent_once(end
         assert told[-1] == ("w.safetensors", path.stat().st_size, path.stat().st_size)
         assert client.upload(path, "safetensors") == entry
     assert whole.parts == list(range(3, count)), "the same file is not sent twice"
+
+
+def test_parts_that_are_those_of_another_file_are_sent_again(endpoint, url, tmp_path, monkeypatch):
+    """Else the file could not be uploaded until they are swept, a day later."""
+    monkeypatch.setattr(catalog, "PART_BYTES", 1000)
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(save({"w": np.random.default_rng(6).normal(size=300)}))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    with Endpoint(url, endpoint.keys["a"]) as client:
+        other = {"X-Part-SHA256": hashlib.sha256(b"x" * 1000).hexdigest()}
+        client._http.send("PUT", f"/v1/uploads/{digest}/parts/0", content=b"x" * 1000, headers=other)
+        assert client.upload(path, "safetensors")["sha256"] == digest
+
+
+@pytest.mark.parametrize(
+    ("arguments", "begins"),
+    [
+        (("gate", "JOB", "--fail-on", "phi>"), "--fail-on: 'phi>'"),
+        (("compare", "JOB", "--classifier-a", "nobody"), "--classifier-a: "),
+        (("export", "JOB", "--format", "csv", "--classifier", "nobody"), "--classifier: "),
+        (("ask", "JOB", "a bus", "--class", "nothing"), "--class: "),
+    ],
+)
+def test_errors_at_a_terminal_name_the_commands_options(endpoint, url, audited, monkeypatch, c2b, arguments, begins):
+    monkeypatch.setenv("C2B_ENDPOINT", url)
+    monkeypatch.setenv("C2B_KEY", endpoint.keys["a"])
+    status, _, said = c2b("remote", *(audited if one == "JOB" else one for one in arguments))
+    assert (status, said.startswith((begins, f"error: {begins}"))) == (2, True), said
+
+
+@pytest.mark.parametrize(
+    ("called", "shown"), [("車" * 80, "車" * 80), ("a" * 250, "a" * 200), (os.fsdecode(b"a\xff\n.txt"), "a.txt")]
+)
+def test_a_file_may_be_called_as_the_system_allows(endpoint, url, tmp_path, called, shown):
+    (tmp_path / called).write_text(shown)
+    with Endpoint(url, endpoint.keys["a"]) as client:
+        assert client.upload(tmp_path / called, "text")["name"] == shown
 
 
 def test_a_file_without_room_is_refused_before_it_is_sent(endpoint, url, tmp_path, monkeypatch):

@@ -97,6 +97,22 @@ def test_the_root_of_a_table_goes_with_it(base):
     assert uploaded(config)["images"] == {"source": "labelled", "table": "upload:t.csv", "columns": {"key": "image"}}
 
 
+def test_a_table_most_of_whose_images_lie_elsewhere_is_refused_as_by_the_audit_itself(base):
+    (base / "lists").mkdir()
+    (base / "lists/t.csv").write_text("image,target_class\n../photos/bus/1.png,bus\n")
+    with pytest.raises(ConfigError, match=r"images\.root: 1 of 1 images do not lie below .*write `root: .*photos/bus`"):
+        local(base, images={"source": "labelled", "table": "lists/t.csv"})
+    assert local(base, images={"source": "labelled", "table": "lists/t.csv", "root": "photos"}).files
+
+
+def test_each_class_may_have_a_column(base):
+    (base / "photos/t.csv").write_text("image,bus,boat\nbus/1.png,1,0\n")
+    columns = {"target_class": ["bus", "boat"]}
+    config = local(base, images={"source": "labelled", "table": "photos/t.csv", "columns": columns})
+    assert config.files[0].images.columns == columns
+    assert config.files[0].size()
+
+
 def test_the_same_file_is_uploaded_once(base):
     read = {"model": "world:clip", "calibration": "whole.parquet"}
     images = {"source": "labelled", "table": "whole.parquet", "read": read}
@@ -122,6 +138,9 @@ def test_a_label_map_is_read_and_cut_to_the_classes(base):
             {"images": {"source": "retrieve", "index": "photos"}, "attributes": {"weather": ["fog", "rain"]}},
             r"images\.index: photos lies on this machine: an index is not uploaded",
         ),
+        ({"images": {"source": "labelled", "table": "~nobody/t.csv"}}, r"images\.table: ~nobody/t.csv: no such file"),
+        ({"images": {"source": "labelled", "table": "t" * 300}}, r"images\.table: t+: no such file"),
+        ({"images": {"source": "labelled", "table": "a\0b"}}, r"images\.table: a\0b: no such file"),
         ({"classifier": "onnx:gone.onnx"}, r"classifier: gone\.onnx: no such file"),
         ({"classifier": "onnx:photos"}, r"classifier: .*photos: the endpoint takes a file that ends in \.onnx"),
         ({"classifier": "table:notes.docx"}, r"classifier: .*ends in \.parquet or \.pq or \.csv"),

@@ -45,8 +45,10 @@ def assert_same(here, there, rows):
     assert there.fetch(range(rows))["bytes"].to_pylist() == here.fetch(range(rows))["bytes"].to_pylist()
 
 
-def test_a_folder_of_classes(photos, tmp_path):
-    (photos / "metadata.csv").write_text("file_name,weather\nbus/0.png,fog\nboat/1.png,clear\n")
+@pytest.mark.parametrize("metadata", ["file_name,weather\nbus/0.png,fog\nboat/1.png,clear\n", ""])
+def test_a_folder_of_classes(photos, tmp_path, metadata):
+    if metadata:
+        (photos / "metadata.csv").write_text(metadata)
     images, file = Images(str(photos), "images.table"), tmp_path / "packed.parquet"
     assert not images.is_packed()
     here, there = images.open(), packed(images, file)
@@ -68,6 +70,20 @@ def test_a_table_whose_images_lie_elsewhere(photos, tmp_path):
     assert all(there.fetch(range(3))["bytes"].is_valid().to_pylist())
 
 
+@pytest.mark.parametrize("target", [["bus", "boat"], "classes"])
+def test_images_of_several_classes(photos, tmp_path, target):
+    """A column of 0 and 1 for each class, or one of lists."""
+    columns = {"image": ["bus/0.png", "boat/1.png"], "bus": [1, 0], "boat": [1, 1], "classes": [["bus", "boat"], []]}
+    pq.write_table(pa.table(columns), photos / "t.parquet")
+    images, file = Images(str(photos / "t.parquet"), "images.table", {"target_class": target}), tmp_path / "p.parquet"
+    pack(images, file, nothing)
+    here, there = (
+        LabelledTable(table, columns={"target_class": target}, several=True) for table in (images.location, str(file))
+    )
+    assert_same(here, there, 2)
+    assert all(there.fetch(range(2))["bytes"].is_valid().to_pylist())
+
+
 def test_a_row_whose_image_is_missing_stays_an_error(photos, tmp_path):
     (photos / "t.csv").write_text("image,target_class\nbus/0.png,bus\nbus/lost.png,bus\n")
     images = Images(str(photos / "t.csv"), "images.table")
@@ -77,6 +93,15 @@ def test_a_row_whose_image_is_missing_stays_an_error(photos, tmp_path):
     (photos / "bus/0.png").unlink()
     with pytest.raises(SourceError, match="none of its 2 images can be read: no such file"):
         pack(images, tmp_path / "packed.parquet", nothing)
+
+
+def test_the_paths_of_packed_images_lead_nowhere_also_where_the_first_is_missing(photos, tmp_path):
+    """They are below the root that the table had here; the endpoint would refuse them as leading out of its folder."""
+    (photos / "t.csv").write_text(f"image,target_class\n{photos}/bus/lost.png,bus\n{photos}/bus/0.png,bus\n")
+    images = Images(str(photos / "t.csv"), "images.table", root=str(photos))
+    there = packed(images, tmp_path / "packed.parquet")
+    assert there.leading_out() == []
+    assert [error is None for error in there.fetch([0, 1])["error"].to_pylist()] == [False, True]
 
 
 def test_no_file_outside_the_tables_folder_is_sent(photos, tmp_path):

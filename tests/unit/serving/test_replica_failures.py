@@ -36,6 +36,12 @@ def test_an_error_class_of_somebody_else_becomes_a_service_error() -> None:
     assert found.location == "x"
 
 
+def test_an_argument_of_another_release_is_left_out():
+    text = to_text(ConfigError(Argument.TARGET, "why"))
+    found = from_text(text.replace('["TARGET"]', '["UNHEARD"]'))
+    assert (type(found), str(found), found.arguments) == (ConfigError, "--target: why", ())
+
+
 @pytest.mark.parametrize("text", ["", "c2b_ray.errors.WeightsError: said", to_text(WeightsError("cut"))[:-3]])
 def test_a_text_without_a_whole_error_has_none(text: str) -> None:
     assert from_text(text) is None

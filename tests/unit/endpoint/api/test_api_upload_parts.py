@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -41,8 +42,28 @@ def test_parts_in_any_order_become_the_file(endpoint):
     assert (stored.status_code, stored.json()["spec"]) == (201, f"upload:{hash_of(WEIGHTS)}")
     assert client.get(f"/v1/uploads/{hash_of(WEIGHTS)}/parts").status_code == 404
     assert not parts.unfinished(endpoint.context.tenant_root(endpoint.tenants["a"]))
-    assert join(client, WEIGHTS).status_code == 404, "its parts are gone; the upload stays"
     assert client.get(f"/v1/uploads/{hash_of(WEIGHTS)}").status_code == 200
+    assert join(client, b"never sent").status_code == 404
+
+
+def test_a_file_that_is_here_is_joined_again(endpoint):
+    """The first answer was lost; or a colleague, who sent the same file, was faster."""
+    client, data = endpoint.as_("a"), save({"w": np.arange(5, dtype=np.float32)})
+    assert put(client, data, 0, data).status_code == 200
+    stored, again = join(client, data), join(client, data)
+    assert (stored.status_code, again.status_code, again.json()) == (201, 200, stored.json())
+    assert put(client, data, 1, data[50:]).status_code == 200, "the colleague's second part"
+    assert join(client, data).status_code == 200
+    assert hash_of(data) not in parts.unfinished(endpoint.context.tenant_root(endpoint.tenants["a"]))
+    assert join(client, data, "csv").status_code == 404, "of another kind it is not here"
+
+
+def test_two_that_join_the_same_file_get_the_same_upload(endpoint):
+    client, data = endpoint.as_("a"), save({"w": np.arange(4, dtype=np.float32)})
+    assert put(client, data, 0, data).status_code == 200
+    with ThreadPoolExecutor(4) as pool:
+        answers = [*pool.map(lambda _: join(client, data), range(4))]
+    assert sorted(answer.status_code for answer in answers) == [200, 200, 200, 201]
 
 
 def test_what_is_no_file_of_its_kind_is_refused_as_when_sent_whole(endpoint):
@@ -88,6 +109,7 @@ def test_parts_count_towards_the_quota_and_are_of_few_files(tmp_path):
     endpoint = started(tmp_path, {"quotas": {"storage_bytes": 1000}})
     client = endpoint.as_("b")
     assert put(client, b"1", 0, b"1" * 600).status_code == 200
+    assert put(client, b"1", 0, b"1" * 600).status_code == 200, "the same part again takes no more room"
     answer = put(client, b"2", 0, b"2" * 600)
     assert (answer.status_code, answer.json()["code"]) == (429, "quota_exceeded")
     for number in range(parts.MOST_UNFINISHED - 1):
