@@ -1,6 +1,6 @@
-"""Reads YAML, JSON and CSV files strictly: duplicate keys and malformed documents are errors.
+"""Reads YAML, JSON and CSV files strictly, duplicate keys and malformed documents being errors, and a run's manifest.
 
-It knows no fields. Errors are InputErrors that name the file, and the line where there is one.
+Of the files it knows no fields: errors are InputErrors that name the file, and the line where there is one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run directory needs to know of the audit that made it, and where the audits are.
+"""A run directory of any kind: its tables, its manifest, and what it needs to know of the audit that made it.
 
 Storage lies below the audits and imports none: an audit's declaration (`audits.audit.Audit`) is a `RunKind`, which is
 found by name when a run is loaded.

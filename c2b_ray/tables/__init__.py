@@ -1,10 +1,11 @@
 """The rows of every table, their Arrow schemas, and the ids that connect them. Nothing here reads or writes files.
 
 rows       how a table is declared
-path       the tables that audits share            c2b        scores and their results
-failures   captions, rounds and hypotheses         dataset    rows and drops of a dataset of failures
-perturb    answers to perturbed images, and their effects
 ids        ids and seeds
+path       the tables that audits share
+c2b, failures, dataset, evaluate, prompts, clip_bias, latent
+           those of the audits of these names and of their comparisons; evaluations of a dataset are in `dataset`
+exported   a run's images as other tools get them
 """
 
 from c2b_ray.tables.c2b import (

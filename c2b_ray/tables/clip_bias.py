@@ -67,11 +67,11 @@ class ReplicateRow(TypedDict):
     attribute: str
     view: str
     group: str
-    values: list[Float32]  # the bias in bootstrap samples of the images
+    # One for each bootstrap sample. All models share the samples, so the images' common effect cancels in differences.
+    values: list[Float32]
 
 
 REPLICATES = schema_of(ReplicateRow)
-"""The number of bootstrap samples. All models share them, so the images' common effect cancels in differences."""
 
 
 class ComparisonRow(TypedDict):

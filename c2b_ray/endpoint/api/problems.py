@@ -201,7 +201,7 @@ class Signer:
         self._secret = hashlib.sha256(b"cursor" + secret).digest()
 
     def seal(self, position: Any, *about: object) -> str:
-        """Returns the cursor of `position`, a JSON value. `context`: the list, its tenant and its filters."""
+        """Returns the cursor of `position`, a JSON value. `about`: the list, its tenant and its filters."""
         payload = json.dumps(position, separators=(",", ":")).encode()
         return base64.urlsafe_b64encode(self._tag(payload, about) + payload).rstrip(b"=").decode()
 
@@ -236,7 +236,7 @@ class Pages:
         return self.signer.open(cursor, *self.about)
 
     def page(self, found: Sequence[T], body: Callable[[T], Any], position: Callable[[T], Any]) -> dict[str, Any]:
-        """Returns a page as JSON. `rows`: its items, and one more where there is a next page."""
+        """Returns a page as JSON. `found`: its items, and one more where there is a next page."""
         items = found[: self.limit]
         has_next = len(found) > self.limit
         following = self.signer.seal(position(items[-1]), *self.about) if has_next else None

@@ -94,7 +94,7 @@ class Clusters:
         )
 
     def scarce(self, clusters: int, needed: int | None) -> str:
-        """Returns why a cell is open, in clusters. `clusters_needed`: would settle it; None: not known."""
+        """Returns why a cell is open, in clusters. `needed`: as many would settle it; None: not known."""
         estimate = "" if needed is None else f": about {needed:,} in each value would settle it"
         return (
             f"{TOO_FEW_CLUSTERS} ({self.named}: {clusters:,} here){estimate}; more images of the same ones tell little"
