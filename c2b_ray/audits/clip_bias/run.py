@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -35,6 +35,7 @@ class ClipBiasManifest(Manifest):
 class ClipBiasRun(Run):
     """A run of `c2b clip-bias`."""
 
+    SINCE: ClassVar = {"clip_bias": ("favoured", "favoured_texts", "texts")}
     config: ClipBiasConfig
 
     @property
