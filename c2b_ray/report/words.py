@@ -17,10 +17,19 @@ from c2b_ray.storage.labelled import table_opener
 
 @dataclass(frozen=True)
 class Column:
-    """A column. `number`: aligned to the right."""
+    """A column of a table on a page or a terminal. `number`: aligned to the right. Of a page alone: `spec`, its cells
+    are specs of models; `hidden`, its name is for screen readers, as of a column of bars."""
 
     name: str
     number: bool = False
+    spec: bool = False
+    hidden: bool = False
+
+    @property
+    def label(self) -> str:
+        """What a narrow page, whose tables have no head, writes above a cell."""
+        is_word = self.name[:1].isascii() and self.name[1:2].islower()
+        return "" if self.hidden else self.name[:1].lower() + self.name[1:] if is_word else self.name
 
 
 @dataclass(frozen=True)
@@ -213,10 +222,11 @@ def duration(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Span:
-    """A span of a sentence; `strong` spans are emphasised."""
+    """A span of a sentence; `strong` spans are emphasised. `style`: italic, code, or spec, the name of a model."""
 
     text: str
     strong: bool = False
+    style: str = ""
 
 
 Sentence = tuple[Span, ...]

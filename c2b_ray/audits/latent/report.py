@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from c2b_ray.report import words
-from c2b_ray.report.method import Method, mapping, method_of, times
-from c2b_ray.report.page import MOST, STYLES, Answer, render
+from c2b_ray.report.blocks import (
+    Answers,
+    Article,
+    Cell,
+    Frame,
+    Page,
+    Pairs,
+    Paragraph,
+    Section,
+    Strips,
+    Table,
+    Terms,
+    Verdict,
+    made,
+)
+from c2b_ray.report.method import mapping, method_of, times
+from c2b_ray.report.page import MOST, STYLES, Answer
 from c2b_ray.report.pictures import Gallery, Picture, thumbnails
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Column, Span, Summary
@@ -34,24 +48,13 @@ METHODS = {
 }
 
 
-@dataclass(frozen=True)
-class MethodRow:
-    name: str
-    problems: str
-    cos_bias: str
-    cos_target: str
-    delta: str
-    interval: str
-    leading: str
-    findings: str
-
-
-def method_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[MethodRow, ...]:
-    """One row a method, of the first directions of problems with a known biased attribute; () where there is none."""
+def method_rows(rows: Sequence[Mapping[str, Any]]) -> list[MethodRow]:
+    """Returns (name, problems, |cos| bias, |cos| target, Δcos, its interval, leads, found) of each method, of the first
+    directions of problems with a known biased attribute; none where there is none."""
     first = [row for row in rows if row["rank"] == 0]
     with_truth = [row for row in first if row["delta_cos"] is not None]
     if not with_truth:
-        return ()
+        return []
     best: dict[str, float] = {}
     for row in with_truth:
         best[row["problem"]] = max(best.get(row["problem"], -2.0), row["delta_cos"])
@@ -62,7 +65,7 @@ def method_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[MethodRow, ...]:
         findings = sum(row["verdict"] == "found" for row in searched)
         if of_method:
             result.append(_row(method, of_method, best, f"{words.count(findings)} of {words.count(len(searched))}"))
-    return tuple(result)
+    return result
 
 
 def target_of(row: Mapping[str, Any]) -> str:
@@ -84,7 +87,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
 def _row(method: str, rows: Sequence[Mapping[str, Any]], best: Mapping[str, float], findings: str) -> MethodRow:
     mean, low, high = mean_interval([row["delta_cos"] for row in rows])
     leads = sum(row["delta_cos"] >= best[row["problem"]] for row in rows)
-    return MethodRow(
+    return (
         METHODS.get(method, method),
         words.count(len(rows)),
         _mean_and_deviation([row["cos_bias"] for row in rows]),
@@ -141,56 +144,7 @@ _COUNTS = {
     "found": "Directions found",
 }
 Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Frame:
-    """One image of a strip. `source`: "" where there is none."""
-
-    source: str
-    probability: str
-    position: str
-    is_start: bool
-
-
-@dataclass(frozen=True)
-class Direction:
-    link: str
-    title: str
-    sentence: str
-    verdict: str
-    style: str
-    sign: str
-    numbers: tuple[tuple[str, str], ...]
-    strips: tuple[tuple[Frame, ...], ...]
-
-
-@dataclass(frozen=True)
-class Plane:
-    generator: str
-    attribute: str
-    accuracy: str
-    interval: str
-    trained_on: str
-    excluded: str
-
-
-@dataclass(frozen=True)
-class View:
-    title: str
-    answers: tuple[Answer, ...]
-    headline: str
-    scale: str
-    notices: tuple[str, ...]
-    directions: tuple[Direction, ...]
-    more: str
-    named: bool
-    methods: tuple[MethodRow, ...]
-    planes: tuple[Plane, ...]
-    left_out: tuple[tuple[str, str], ...]
-    margin: str
-    level: str
-    method: Method
+MethodRow = tuple[str, str, str, str, str, str, str, str]
 
 
 def shown_first(rows: Sequence[Row]) -> list[Row]:
@@ -198,53 +152,144 @@ def shown_first(rows: Sequence[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (row["verdict"] != FOUND, -abs(_number(row["effect"], 0.0))))
 
 
-def build_view(
+def page(
     manifest: Mapping[str, Any],
     tables: tuple[Sequence[Row], Sequence[Row], Sequence[Row]],
     strips: Mapping[str, Sequence[Row]],
-    thumbnails: Mapping[str, str],
-) -> View:
-    """`tables`: directions, problems and hyperplanes."""
+    pictures: Mapping[str, str],
+) -> Page:
+    """Returns the page. `tables`: directions, problems and hyperplanes; `strips`: the frames of each direction's walks;
+    `pictures`: a data: URI by direction and number of the frame."""
     rows, problems, planes = tables
     config = mapping(manifest.get("config"))
     evidence = mapping(config.get("evidence"))
-    ordered = shown_first(rows)
-    left_out: list[tuple[str, str]] = [
-        (clean(row["problem"]), clean(row["reason"] or "")) for row in problems if row["status"] == "excluded"
-    ]
-    return View(
+    margin, level = (words.decimal(float(evidence.get(name, math.nan))) for name in ("margin", "level"))
+    method = method_of(manifest, tuple(_settings(manifest, config)), _COUNTS, COMMAND)
+    summary_lines = (Paragraph(_headline(rows), "tally"), Paragraph(_scale(rows, problems), "scale"))
+    return Page(
         title=_title(problems),
-        answers=answers(rows, strips, thumbnails),
-        headline=_headline(rows),
-        scale=_scale(rows, problems),
-        notices=tuple(_notices(rows, problems)),
-        directions=tuple(
-            _direction(row, strips.get(row["direction_id"], ()), thumbnails, nearest_attributes(row, planes))
-            for row in ordered[:MOST_SHOWN]
+        suffix="directions that move its answer",
+        kicker="Which unknown direction of a latent space moves the classifier’s answer?",
+        head=(
+            Answers(answers(rows, strips, pictures)),
+            *(Paragraph(notice, "notice") for notice in _notices(rows, problems)),
         ),
-        more=f"And {words.count(len(ordered) - MOST_SHOWN)} more, in directions.parquet."
-        if len(ordered) > MOST_SHOWN
-        else "",
-        named=config.get("captioner") is not None,
-        methods=method_rows(rows),
-        planes=tuple(_plane(row) for row in planes),
-        left_out=tuple(left_out),
-        margin=words.decimal(float(evidence.get("margin", math.nan))),
-        level=words.decimal(float(evidence.get("level", math.nan))),
-        method=method_of(manifest, tuple(_settings(manifest, config)), _COUNTS, COMMAND),
+        sections=(
+            _directions(rows, planes, strips, pictures, has_names=config.get("captioner") is not None),
+            *_methods(rows),
+            *_left_out(problems),
+            *_hyperplanes(planes),
+            made(method, "latent.yaml", *summary_lines, Terms(_terms(margin, level))),
+        ),
+        styles=(*STYLES, "latent.css"),
     )
 
 
+def _directions(
+    rows: Sequence[Row],
+    planes: Sequence[Row],
+    strips: Mapping[str, Sequence[Row]],
+    pictures: Mapping[str, str],
+    has_names: bool,
+) -> Section:
+    if not rows:
+        return Section("Directions", [Paragraph("No direction was searched.")], "directions", "Directions")
+    naming = (
+        "Names are words that the captioner says of one end and not of the other; they stand in for the people whom "
+        "the paper asked."
+        if has_names
+        else "No captioner was named, so directions have numbers: look at what changes."
+    )
+    intro = (
+        "Each strip starts from the same latents as all others of its generator and moves along one direction alone; "
+        f"below an image its P(label), and its place in standard deviations. {naming}"
+    )
+    ordered = shown_first(rows)
+    articles = [
+        _direction(row, strips.get(row["direction_id"], ()), pictures, nearest_attributes(row, planes))
+        for row in ordered[:MOST_SHOWN]
+    ]
+    more = words.count(len(ordered) - MOST_SHOWN)
+    left_out = [Paragraph(f"And {more} more, in directions.parquet.", "beneath")] if len(ordered) > MOST_SHOWN else []
+    return Section("Directions", [Paragraph(intro, "intro"), *articles, *left_out], "directions", "Directions")
+
+
+def _methods(rows: Sequence[Row]) -> list[Section]:
+    numbers = method_rows(rows)
+    if not numbers:
+        return []
+    text = (
+        "Over problems whose biased attribute is known: cosines of each method’s first direction, mean ± standard "
+        "deviation; Δcos with its 95\u00a0% interval over problems."
+    )
+    names = ("Problems", "|cos| bias", "|cos| target", "Δcos", "Leads", "Found")
+    columns = [Column("Method"), *(Column(name, number=True) for name in names)]
+    lines = [(*row[:4], Cell(row[4], [row[5]]), *row[6:]) for row in numbers]
+    table = Table(columns, lines, "Methods", style="summary")
+    return [Section("Methods", [Paragraph(text, "beneath"), table], "methods", "Methods")]
+
+
+def _left_out(problems: Sequence[Row]) -> list[Section]:
+    rows = [(clean(row["problem"]), clean(row["reason"] or "")) for row in problems if row["status"] == "excluded"]
+    table = Table([Column("Problem"), Column("Reason")], rows, style="reasons")
+    return [Section("Left out", [table], "left-out", "Left out")] if rows else []
+
+
+def _hyperplanes(planes: Sequence[Row]) -> list[Section]:
+    text = "Accuracy on held-out latents, both values weighing the same. Below 90\u00a0% an attribute is left out."
+    columns = [
+        Column("Generator"), Column("Attribute"), Column("Accuracy", number=True), Column("95 % interval", number=True),
+        Column("From"), Column("Left out"),
+    ]  # fmt: skip
+    table = Table(columns, [_plane(row) for row in planes], "Hyperplanes", style="open")
+    return [Section("Hyperplanes", [Paragraph(text, "beneath"), table], "planes", "Hyperplanes")] if planes else []
+
+
+def _terms(margin: str, level: str) -> list[str]:
+    """Returns how directions are searched and found."""
+    return [
+        "**Search.** A direction is the normal of a hyperplane of the latent space (Li & Xu 2021). Latents "
+        "are projected onto it and walk along it; generator and classifier are differentiated, and the normal "
+        "is what moves the answer most: by *total variation* the mean change from step to step (Eq.\u00a03), "
+        "by *consistent change* the change that all walks share. The target’s hyperplane and those of known "
+        "attributes are kept out of it: by a penalty, squared cosines to an orthonormal basis of them (the "
+        "paper’s Eq.\u00a04 is signed and rewards anti-alignment), or exactly.",
+        "**Found.** On latents that no search has seen, P(label) is regressed on the coordinate along the "
+        "direction together with the target in the same images: its label or what reference classifiers say, "
+        "instrumented by its coordinate, or the coordinate itself. Where enough latents are labelled the "
+        "target is held fixed a second way, by a spline of what a fit of second order makes of it, since "
+        "attributes bend in learned spaces; the weaker evidence of both counts. The effect is the change from "
+        "one standard deviation below the mean to one above on the best straight line, the target held fixed, "
+        "with HC3 errors; a latent that is moved so far gains more where P nears 0 or 1. A direction is found "
+        f"where the effect exceeds {margin} at level {level}; the margin grows with the doubt about the "
+        "target’s hyperplane where nothing else is known of the target. Over all directions that a method "
+        "tested in the run the false discovery rate is held at that level (q-values; a later direction counts "
+        "with the largest p-value before it). The search goes on, orthogonally to what it has, and ends at "
+        "the first direction that is none: *nothing found*. That is said where an effect of twice the margin "
+        "would be found in 80 % of such samples, or where the interval excludes one that matters; else it is "
+        "*undetermined*. It speaks of what this generator varies apart from the target: labelled attributes "
+        "that move with it are named, and of what nobody labelled and the generator never shows alone nothing "
+        "is known. An effect has one sign: what makes the classifier less sure, whichever side an image "
+        "shows, raises P(label) in some images and lowers it in others, cancels out, and is not found; `c2b "
+        "audit` measures accuracy by attribute.",
+        "**Why not random directions.** Answers depend on latents nearly linearly, so the best direction "
+        "beats random ones whatever the classifier, and moving the target is no bias. What random directions "
+        "do is shown, and decides nothing.",
+        "**Cosines.** Where the biased attribute is known: |cos| of a direction to its hyperplane’s normal, "
+        "to the target’s, and their difference Δcos.",
+    ]
+
+
 def answers(
-    rows: Sequence[Row], strips: Mapping[str, Sequence[Row]], thumbnails: Mapping[str, str]
+    rows: Sequence[Row], strips: Mapping[str, Sequence[Row]], pictures: Mapping[str, str]
 ) -> tuple[Answer, ...]:
     """Returns what moves the classifier’s answer, and by how much, the largest effect first; or that nothing does."""
     has_several = len({(row["classifier"], row["label"]) for row in rows}) > 1
     moving = [row for row in shown_first(rows) if row["verdict"] == FOUND]
-    return tuple(_answer(row, strips, thumbnails, has_several) for row in moving[:MOST]) or (_no_answer(rows),)
+    return tuple(_answer(row, strips, pictures, has_several) for row in moving[:MOST]) or (_no_answer(rows),)
 
 
-def _answer(row: Row, strips: Mapping[str, Sequence[Row]], thumbnails: Mapping[str, str], has_several: bool) -> Answer:
+def _answer(row: Row, strips: Mapping[str, Sequence[Row]], pictures: Mapping[str, str], has_several: bool) -> Answer:
     style, sign = verdict_of(row)
     prefix = f"{clean(row['classifier'])}: " if has_several else ""
     change = words.signed_range(row["effect_low"], row["effect_high"])
@@ -263,7 +308,7 @@ def _answer(row: Row, strips: Mapping[str, Sequence[Row]], thumbnails: Mapping[s
             f"held fixed; what matters is more than {row['margin']:.3f}.",
         ),
         link=f"direction-{row['direction_id']}",
-        galleries=_along(_strips(row["direction_id"], strips.get(row["direction_id"], ()), thumbnails)),
+        galleries=_along(_strips(row["direction_id"], strips.get(row["direction_id"], ()), pictures)),
     )
 
 
@@ -274,7 +319,7 @@ def _along(strips: Sequence[Sequence[Frame]]) -> tuple[Gallery, ...]:
         return ()
     chosen_frames = [frames[round(i * (len(frames) - 1) / 3)] for i in range(4)]
     pictures = tuple(
-        Picture(frame.source, "", f"at {frame.position}: P {frame.probability}", f"P {frame.probability}", "", "", "")
+        Picture(frame.source, "", frame.alt, f"P {frame.texts[0]}", "", "", "")
         for frame in dict.fromkeys(chosen_frames)
     )
     return (Gallery("none", "", "The same image, moved along it", pictures),)
@@ -314,7 +359,7 @@ def sentence_of(row: Row) -> str:
     return clean(f"{sentence}; what matters is more than {row['margin']:.3f}.{remark}")
 
 
-def _direction(row: Row, frames: Sequence[Row], thumbnails: Mapping[str, str], nearest: str) -> Direction:
+def _direction(row: Row, frames: Sequence[Row], pictures: Mapping[str, str], nearest: str) -> Article:
     style, sign = verdict_of(row)
     name = row["name"] or (f"direction {row['rank'] + 1}" if row["direction"] is not None else "no direction")
     method = METHODS.get(row["method"], str(row["method"]))
@@ -336,32 +381,31 @@ def _direction(row: Row, frames: Sequence[Row], thumbnails: Mapping[str, str], n
         numbers.append(("95 % of random directions", f"change less than {row['random_effect']:.3f}"))
     if row["picked"]:
         numbers.append(("Picked", clean(str(row["picked"]))))
-    return Direction(
-        link=f"direction-{row['direction_id']}",
+    walks = _strips(row["direction_id"], frames, pictures)
+    return Article(
         title=clean(name),
-        sentence=sentence_of(row),
-        verdict=row["verdict"],
-        style=style,
-        sign=sign,
-        numbers=tuple(numbers),
-        strips=_strips(row["direction_id"], frames, thumbnails),
+        blocks=[Paragraph(sentence_of(row), "brief"), Pairs(numbers), *([Strips(walks)] if walks else [])],
+        link=f"direction-{row['direction_id']}",
+        style="direction",
+        mark=Verdict(style, sign, row["verdict"]),
     )
 
 
-def _strips(key: str, frames: Sequence[Row], thumbnails: Mapping[str, str]) -> tuple[tuple[Frame, ...], ...]:
+def _strips(key: str, frames: Sequence[Row], pictures: Mapping[str, str]) -> tuple[tuple[Frame, ...], ...]:
     lines: dict[int, list[Frame]] = {}
     for number, frame in enumerate(frames):
         line = lines.setdefault(frame["latent"], [])
         is_start = abs(frame["position"]) < 1e-9
         position = "0" if is_start else f"{frame['position']:+.1f}".replace("-", words.MINUS)
         probability = f"{frame['probability']:.2f}"
-        line.append(Frame(thumbnails.get(f"{key} {number}", ""), probability, position, is_start))
+        alt = f"at {position}: P {probability}"
+        line.append(Frame(pictures.get(f"{key} {number}", ""), alt, (probability, position), is_start))
     return tuple(tuple(line) for line in lines.values())
 
 
-def _plane(row: Row) -> Plane:
+def _plane(row: Row) -> tuple[str, ...]:
     low, high = _number(row["accuracy_low"], math.nan), _number(row["accuracy_high"], math.nan)
-    return Plane(
+    return (
         clean(row["generator"]),
         clean(row["attribute"]),
         words.percent(_number(row["accuracy"], math.nan)),
@@ -461,8 +505,7 @@ def write_report(run: Run) -> str:
         if row["image"]
     }
     tables = (directions, run.read("problems").to_pylist(), run.read("hyperplanes").to_pylist())
-    view = build_view(run.manifest, tables, strips, thumbnails(pictures))
-    write_bytes(run.report, render("latent.html.j2", view, (*STYLES, "latent.css")).encode())
+    write_bytes(run.report, page(run.manifest, tables, strips, thumbnails(pictures)).html().encode())
     return run.report
 
 
@@ -490,8 +533,8 @@ def summary(run: Run) -> Summary:
     if len(left_out) > MOST_LEFT_OUT:
         lines.append(f"And {words.count(len(left_out) - MOST_LEFT_OUT)} more left out, in problems.parquet.")
     lines += [
-        f"{row.name}: Δcos {row.delta} ({row.interval}), leads {row.leading}, found {row.findings}"
-        for row in method_rows(rows)
+        f"{name}: Δcos {delta} ({interval}), leads {leading}, found {findings}"
+        for name, _, _, _, delta, interval, leading, findings in method_rows(rows)
     ]
     found_rows = [row for row in shown_rows if row["verdict"] == "found"]
     return Summary(

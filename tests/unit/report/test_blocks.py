@@ -1,0 +1,107 @@
+"""Pages of blocks: every block is rendered, text is escaped, a page's contents list its sections."""
+
+from __future__ import annotations
+
+import pytest
+
+from c2b_ray.report import blocks
+from c2b_ray.report.blocks import (
+    Answers,
+    Article,
+    Bar,
+    Block,
+    Cell,
+    Code,
+    Columns,
+    Details,
+    Figure,
+    Findings,
+    FoundRow,
+    Fragment,
+    Frame,
+    Galleries,
+    Items,
+    Page,
+    Pairs,
+    Paragraph,
+    Section,
+    Segment,
+    Strips,
+    Table,
+    TableRow,
+    Terms,
+    Verdict,
+    marked,
+    spec,
+)
+from c2b_ray.report.page import Answer
+from c2b_ray.report.pictures import Gallery, Picture
+from c2b_ray.report.words import Column, Span
+
+EVIL = "<script>alert(1)</script>"
+PICTURE = Picture("", "", EVIL, EVIL, "", "", "")
+COLUMNS = [Column("Class"), Column("Accuracy", number=True), Column("Model", spec=True), Column("Share", hidden=True)]
+EVERY = [
+    Paragraph(EVIL, "legend"),
+    Items([EVIL]),
+    Terms([f"**{EVIL}** *{EVIL}* `{EVIL}`"]),
+    Code(EVIL),
+    Table(COLUMNS, [(EVIL, Cell(EVIL, [EVIL], EVIL, EVIL, EVIL, "#x"), EVIL, Bar([Segment("for", "40")]))], EVIL),
+    Pairs([(EVIL, EVIL)], EVIL),
+    Answers([Answer("for", EVIL, (Span(EVIL),), (EVIL,), "x")]),
+    Findings([FoundRow("against", EVIL, EVIL, [EVIL], "x", {"class": EVIL})], more=EVIL),
+    Galleries([Gallery("right", EVIL, EVIL, (PICTURE,))]),
+    Strips([[Frame("", EVIL, [EVIL])]]),
+    Figure("<svg></svg>", EVIL),
+    Article(EVIL, [Paragraph(EVIL)], mark=Verdict("for", EVIL, EVIL)),
+    Details(EVIL, [Paragraph(EVIL)]),
+    Columns([Paragraph(EVIL)]),
+]
+
+
+def page(*contents: Block, **fields: object) -> str:
+    return Page("Title", "suffix", "kicker", [Section("Section", contents, "one", "One")], **fields).html()
+
+
+def test_every_kind_of_block_is_here_and_none_lets_markup_through():
+    kinds = {kind for kind in vars(blocks).values() if isinstance(kind, type) and issubclass(kind, Block)}
+    assert kinds == {type(block) for block in EVERY} | {Block, Section, Fragment}
+    for block in EVERY:
+        html = page(block)
+        assert EVIL not in html, block
+        assert "&lt;script&gt;alert" in html, f"{block} shows nothing"
+
+
+def test_a_table_labels_its_cells_and_aligns_its_numbers():
+    rows = [TableRow(("cat", Cell("0.9", ["0.8 to 1.0", "0.9", ""]), "timm:x", Bar([])), "lead", {"class": "cat"})]
+    html = page(Table(COLUMNS, rows, "Cells", filtered="cells", most=3, sortable=True))
+    assert '<div class="scroll" tabindex="0" role="region" aria-label="Cells">' in html
+    assert 'data-sort data-filter="cells" data-most="3"' in html
+    assert '<tr class="lead" data-class="cat"><th scope="row">cat</th>' in html
+    assert '<td data-label="accuracy">0.9<small>0.8 to 1.0</small></td>' in html, "a line that repeats the text"
+    assert '<td data-label="model" class="word spec">timm:x</td>' in html
+    assert '<th scope="col"><span class="unseen">Share</span></th>' in html
+    assert "nothing here" in page(Table(COLUMNS, [], empty="nothing here"))
+
+
+@pytest.mark.parametrize(
+    ("name", "label"), [("Accuracy", "accuracy"), ("φ", "φ"), ("HIT − FH", "HIT − FH"), ("Δcos", "Δcos"), ("A", "A")]
+)
+def test_a_label_is_the_columns_name_and_symbols_keep_their_capitals(name, label):
+    assert Column(name).label == label
+
+
+def test_contents_list_named_sections_where_there_are_several():
+    sections = [Section(name, [Paragraph("text")], name.lower(), name) for name in ("Found", "Made")]
+    html = Page("Title", "suffix", "kicker", [*sections, Section("Unlisted", [])]).html()
+    assert '<a href="#found">Found</a> <a href="#made">Made</a>' in html
+    assert "<nav" not in page(Paragraph("text"))
+
+
+def test_marks_become_spans_and_nothing_else_does():
+    assert marked("**q.** In `scores.parquet` *alone* 2 * 3") == (
+        Span("q.", strong=True), Span(" In "), Span("scores.parquet", style="code"), Span(" "),
+        Span("alone", style="italic"), Span(" 2 * 3"),
+    )  # fmt: skip
+    assert marked("plain") == (Span("plain"),)
+    assert '<span class="spec">&lt;b&gt;</span>' in page(Paragraph((spec("<b>"),)))
