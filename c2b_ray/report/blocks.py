@@ -103,7 +103,8 @@ class Verdict:
 @dataclass(frozen=True)
 class Cell:
     """`small`: lines beneath the text, of which those that repeat it or are empty are left out. `value`: what the
-    column is sorted by, where that is not the text. `mark`: a verdict before the text. `style`: classes of its own."""
+    column is sorted by, where that is not the text. `mark`: a verdict before the text. `style`: classes of its own.
+    `shade`: of a cell of a grid the colour, as `shade` returns it, or "" for none."""
 
     text: Text = ""
     small: Sequence[Text] = ()
@@ -112,6 +113,7 @@ class Cell:
     value: str = ""
     link: str = ""
     mark: Verdict | None = None
+    shade: str | None = None
 
     @property
     def lines(self) -> list[Text]:
@@ -135,11 +137,14 @@ class Bar:
     ground: bool = True
 
 
+Cells = Sequence[str | Cell | Bar]
+
+
 @dataclass(frozen=True)
 class TableRow:
     """A row with a style, or with values (`data`: name → value) by which the page's script filters it."""
 
-    cells: Sequence[str | Cell | Bar]
+    cells: Cells
     style: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
 
@@ -156,7 +161,7 @@ class Table(Block):
 
     macro: ClassVar = "table"
     columns: Sequence[Column]
-    rows: Sequence[Sequence[str | Cell | Bar] | TableRow]
+    rows: Sequence[Cells | TableRow]
     name: str = ""
     style: str = "facts"
     caption: Text = ""
@@ -222,8 +227,11 @@ class Findings(Block):
 
 @dataclass(frozen=True)
 class Galleries(Block):
+    """`style`: wide, for two or three beside each other, or few."""
+
     macro: ClassVar = "galleries"
     galleries: Sequence[Gallery]
+    style: str = ""
 
 
 @dataclass(frozen=True)
@@ -335,6 +343,18 @@ class Page:
     def html(self) -> str:
         """Returns the page as one HTML document, which makes no network requests."""
         return render("page.html.j2", self, self.styles, self.scripts)
+
+
+def grid(title: str, caption: str, columns: Sequence[str], lines: Mapping[str, Sequence[Cell]]) -> list[Block]:
+    """Returns a table of shaded cells under its title; `lines`: the cells of each line, by its name."""
+    rows: list[Cells] = [(name, *cells) for name, cells in lines.items()]
+    text = (Span(f"{title}.", strong=True), Span(f" {caption}."))
+    return [Paragraph(text, "beneath"), Table([Column(""), *map(Column, columns)], rows, title, style="heat")]
+
+
+def shade(size: float, verdict: str) -> str:
+    """Returns the colour of a cell of a grid, the deeper the larger `size`, in [0, 1]; `verdict`: for or against."""
+    return f"{verdict} d{1 + sum(size >= depth for depth in (0.25, 0.5, 0.75))}"
 
 
 def spec(name: str) -> Span:
