@@ -20,7 +20,7 @@ from c2b_ray.audits.kit.comparison import Comparison, compared, compared_names, 
 from c2b_ray.audits.kit.models import one_of
 from c2b_ray.errors import Argument, RunError
 from c2b_ray.report import words
-from c2b_ray.report.comparison import Heading, Pages, difference_texts
+from c2b_ray.report.comparison import DIFFERENCE, Heading, Pages, difference_texts
 from c2b_ray.report.export import about, csv_of, exported, json_of, parquet_of
 from c2b_ray.report.method import Method, method_of, times
 from c2b_ray.report.page import render
@@ -303,15 +303,20 @@ def _compared_texts(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 PAGES = Pages(
-    template="findings_comparison.html.j2",
+    kicker="Two runs compared",
+    title="What changed from A to B",
+    caption="Values of the findings that both have, the surest difference first",
+    terms=(
+        "Findings of the same name are compared. The interval of a difference follows from both intervals (MOVER, "
+        "Zou & Donner 2008), as of independent samples. **Larger** and **smaller** where q is at most {alpha}, "
+        "adjusted for the false discovery rate over all that can be compared (Benjamini & Hochberg 1995).",
+    ),
     titles={"worse": "Larger", "better": "Smaller", "undetermined": "Undetermined"},
     headings=(
         Heading("finding"),
         Heading("A", number=True),
         Heading("B", number=True),
-        Heading("difference", number=True),
-        Heading("interval", number=True, small=True),
-        Heading("q", number=True),
+        *DIFFERENCE,
     ),
     texts=_compared_texts,
     rising=True,
