@@ -36,11 +36,9 @@ from c2b_ray.errors import ConfigError, ServiceError, SpecError
 from c2b_ray.models.batched_run import Runtime, run
 from c2b_ray.models.catalog import Spec, description_of
 from c2b_ray.models.heads import HEADS, Outputs
-from c2b_ray.models.output_kinds import KINDS, Kind, OutputKind, judged
+from c2b_ray.models.output_kinds import KINDS, Kind, OutputKind, judged, trial_pictures
 from c2b_ray.models.pixels.preprocess import OnArrays, Preparation, Transform, batched
-from c2b_ray.models.spec_options import BATCH, batches
-from c2b_ray.models.spec_tables import label_fact
-from c2b_ray.models.trial_pictures import trial_pictures
+from c2b_ray.models.spec_options import BATCH, batches, label_fact
 from c2b_ray.roles import Blocks, Description, Floats, Head, ModelFact, Pixels, Shape
 from c2b_ray.tables import content_id
 

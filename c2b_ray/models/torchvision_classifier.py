@@ -38,15 +38,14 @@ from torch import nn
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models import tensor_names, weights
-from c2b_ray.models.building import built
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.heads import outputs_of, refuse_other_heads
 from c2b_ray.models.pixels.preprocess import shape_of
-from c2b_ray.models.spec_options import numbers, positive
-from c2b_ray.models.spec_tables import label_fact, normalisation, options_of
+from c2b_ray.models.spec_options import label_fact, normalisation_words, numbers, options_of, positive
 from c2b_ray.models.tensor_names import TensorKind, TensorNames, check_fit, kinds_of, naming, selection_of
 from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of, with_complement
 from c2b_ray.models.training import Trainable
+from c2b_ray.models.weights import built
 from c2b_ray.roles import Description, ModelFact
 from c2b_ray.tables import content_id
 
@@ -228,7 +227,10 @@ def _facts(spec: Spec, weights_choice: _Chosen, labels: tuple[str, ...]) -> tupl
         label_fact(spec, labels, source if own_weights is not None else weights_name, assumed=own_weights is not None),
         fact("input size", scaled, sizes, "size"),
         fact(
-            "normalisation", normalisation(transform.mean, transform.std), {"mean", "std"} <= set(spec.options), "mean"
+            "normalisation",
+            normalisation_words(transform.mean, transform.std),
+            {"mean", "std"} <= set(spec.options),
+            "mean",
         ),
     )
 

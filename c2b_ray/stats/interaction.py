@@ -20,20 +20,6 @@ from c2b_ray.stats.intervals import benjamini_hochberg
 from c2b_ray.stats.roots import checked_levels, checked_margin
 from c2b_ray.stats.scores import Floats
 
-__all__ = [
-    "CrossedCells",
-    "Separated",
-    "crossed",
-    "expected_accuracies",
-    "interaction_interval",
-    "interaction_none_p_values",
-    "interaction_p_values",
-    "interactions",
-    "separated",
-    "weighted_counts",
-]
-
-
 Bools = NDArray[np.bool_]
 
 _ESTIMABLE = 1e-9  # a cell whose share of its own prediction is this near to 1 is predicted by nothing else

@@ -18,19 +18,6 @@ from scipy.special import betainc, ndtr
 from c2b_ray.stats.roots import MOST_DEVIATIONS, checked_margin, deviations
 from c2b_ray.stats.scores import Floats, accuracies, checked_pairs, mean_of_others
 
-__all__ = [
-    "error_consistency",
-    "mcnemar_p_values",
-    "paired_difference",
-    "paired_difference_interval",
-    "paired_difference_p_values",
-    "paired_equivalence_p_values",
-    "phi_difference",
-    "phi_difference_interval",
-    "phi_difference_p_values",
-]
-
-
 STEPS, PRECISION = 80, 1e-13  # of a search; about ten steps are taken
 
 

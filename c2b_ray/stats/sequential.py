@@ -24,17 +24,6 @@ from c2b_ray.stats.roots import checked_levels, deviations
 from c2b_ray.stats.sample_size import MOST_IMAGES
 from c2b_ray.stats.scores import Floats, Ints
 
-__all__ = [
-    "Evidence",
-    "chances_to_settle",
-    "confidence_sequence",
-    "evidence_paths",
-    "rounds_to_settle",
-    "sequential_evidence",
-    "sequential_p_values",
-    "sequential_verdicts",
-]
-
 STAKES = np.geomspace(0.05, 0.995, 10)
 """Stakes, as shares of the capital: the smallest suit small differences at medium accuracies, the largest near
 certainties."""

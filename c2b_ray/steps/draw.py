@@ -25,7 +25,7 @@ from c2b_ray.roles import GeneratedImage, GenerationRequest, ImageGenerator, Pix
 from c2b_ray.steps.decode import decode_reduced
 from c2b_ray.steps.fingerprint import FINE_ENOUGH, fingerprint
 from c2b_ray.tables import DRAWS, IMAGES, content_id, content_of, seed_of
-from c2b_ray.tables.ids import ids_between
+from c2b_ray.tables.rows import ids_between
 
 # Asks a generator for images: one each, or the reason why there is none; and encodes them as PNG.
 

@@ -35,7 +35,6 @@ from c2b_ray.tables.failures import (
     ROUNDS,
     TRANSFERS,
 )
-from c2b_ray.tables.ids import IdPieces, content_id, content_ids, content_of, has_content, seed_of, texts
 from c2b_ray.tables.path import (
     CALIBRATION,
     CALIBRATION_ANSWERS,
@@ -58,6 +57,7 @@ from c2b_ray.tables.path import (
     VERIFICATIONS,
     embeddings,
 )
+from c2b_ray.tables.rows import IdPieces, content_id, content_ids, content_of, has_content, seed_of, texts
 
 __all__ = [
     "AGREEMENT",

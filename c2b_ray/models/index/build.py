@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from c2b_ray.errors import ConfigError, RunError, SourceError, StorageError
 from c2b_ray.models.index import plan as faiss_plan
-from c2b_ray.models.index import shards as faiss_shards
+from c2b_ray.models.index import vectors
 from c2b_ray.models.index.plan import FORMAT, IMAGES, MANIFEST, ROWS, VECTORS, IndexPlan, IndexWishes, Manifest, Part
 from c2b_ray.roles import Floats
 from c2b_ray.storage.writers import LOCK, only_writer
@@ -272,8 +272,8 @@ class _Builder:
         parts = [Part(part.file, first, part.rows) for part, first in zip(parts, first_ids, strict=False)]
         if not (self._root / ROWS).exists():
             write_rows(self._root, parts)
-        stored = faiss_shards.VectorFile(self._file, self._type, self._count, self._dimension)
-        shards = faiss_shards.shards(self._root, stored, self._plan)
+        stored = vectors.VectorFile(self._file, self._type, self._count, self._dimension)
+        shards = vectors.shards(self._root, stored, self._plan)
         encoder, encoder_revision = self._began["encoder"]
         manifest = Manifest(
             format=FORMAT,

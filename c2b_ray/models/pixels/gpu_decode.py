@@ -23,8 +23,7 @@ from PIL import Image
 
 from c2b_ray.errors import SpecError
 from c2b_ray.models.pixels.filters import BITS, Filter, weights
-from c2b_ray.models.pixels.resize import goes_down_first
-from c2b_ray.models.pixels.shape import resized_size, shaped
+from c2b_ray.models.pixels.resize import goes_down_first, resized_size, shaped
 from c2b_ray.roles import Pixels, Shape
 
 _ALONE = frozenset((0x01, *range(0xD0, 0xD8)))  # markers without a length
@@ -135,7 +134,7 @@ def can_resize(size: Size, shape: Shape) -> bool:
 
 
 def resized(pixels: torch.Tensor, sizes: Sequence[Size], shape: Shape) -> torch.Tensor:
-    """Returns `models.pixels.shape.shaped` of every picture, uint8 (pictures, height, width, 3), on the device of
+    """Returns `models.pixels.resize.shaped` of every picture, uint8 (pictures, height, width, 3), on the device of
     `pixels`.
 
     `pixels`: uint8, flat, the pictures of these `sizes` one after another, each (height, width, 3). `can_resize` holds

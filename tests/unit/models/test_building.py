@@ -12,7 +12,7 @@ import torch
 import torchvision
 from torch import nn
 
-from c2b_ray.models.building import built
+from c2b_ray.models.weights import built
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "resnet18": partial(timm.create_model, "resnet18"),

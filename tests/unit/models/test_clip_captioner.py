@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from c2b_ray.errors import SpecError
-from c2b_ray.models import catalog, clip_captioner
-from c2b_ray.models.clip_captioner import ClipCaptioner, read_vocabulary
+from c2b_ray.models import catalog, zero_shot
+from c2b_ray.models.zero_shot import ClipCaptioner, read_vocabulary
 from c2b_ray.roles import Floats, Pixels, Question
 
 AXES = ("red", "blue", "night", "day")
@@ -91,7 +91,7 @@ def test_equal_images_and_known_texts_are_encoded_once() -> None:
 
 
 def test_what_is_kept_of_texts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clip_captioner, "_MOST_TEXTS", 3)
+    monkeypatch.setattr(zero_shot, "_MOST_TEXTS", 3)
     encoder = Axes()
     model = captioner(encoder)
     for question in (NIGHT, Question("?", ("red", "blue")), NIGHT):
@@ -132,6 +132,6 @@ def test_a_vocabulary_is_a_line_an_attribute(tmp_path: Path) -> None:
 
 
 def test_the_vocabulary_that_ships_can_be_read_and_is_silent_where_it_should() -> None:
-    shipped = read_vocabulary(Path(clip_captioner.__file__).with_name("vocabulary.txt"), "x")
+    shipped = read_vocabulary(Path(zero_shot.__file__).with_name("vocabulary.txt"), "x")
     assert len(shipped) >= 8
     assert shipped["weather"][0] == ""

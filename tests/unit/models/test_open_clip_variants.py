@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from c2b_ray.errors import SpecError
 from c2b_ray.models import catalog
-from c2b_ray.models.open_clip_sources import sources
+from c2b_ray.models.open_clip_encoder import sources
 from c2b_ray.world.zoo import WEIGHTS
 
 

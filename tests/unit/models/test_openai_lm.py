@@ -16,7 +16,7 @@ import pytest
 
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models import catalog
-from c2b_ray.models.openai_lm import PATIENCE, OpenAILanguageModel
+from c2b_ray.models.openai_api import PATIENCE, OpenAILanguageModel
 from c2b_ray.roles import ChatReply, ChatRequest, Message
 
 KEY = "sk-secret-0123456789"

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from c2b_ray.models.packed import pack
+from c2b_ray.models.open_clip_encoder import pack
 
 SMALL = {
     "embed_dim": 32,

@@ -10,14 +10,14 @@ from c2b_ray.cli.models import models
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.models import (
     catalog,
-    open_clip_sources,
+    open_clip_encoder,
     prediction_columns,
     tensor_names,
     timm_classifier,
     torchvision_classifier,
     zero_shot,
 )
-from c2b_ray.models.spec_tables import TABLES
+from c2b_ray.models.spec_options import TABLES
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide"
 WITH_OPTIONS = [key for key, table in TABLES.items() if table.options]
@@ -50,7 +50,7 @@ def test_options_that_loaders_read_together_are_in_the_table():
     assert held["classifier", "timm"] >= {*timm_classifier._PREPROCESSING, *tensor_names.OPTIONS}
     assert held["classifier", "torchvision"] >= {*torchvision_classifier._PREPROCESSING, *tensor_names.OPTIONS}
     assert held["classifier", "table"] == {"labels", "head", *prediction_columns.OPTIONS}
-    of_encoder = {*open_clip_sources.VARIANT, *open_clip_sources.PREPROCESSING, *tensor_names.OPTIONS, "weights"}
+    of_encoder = {*open_clip_encoder.VARIANT, *open_clip_encoder.PREPROCESSING, *tensor_names.OPTIONS, "weights"}
     assert held["encoder", "open_clip"] >= of_encoder
     assert held["classifier", "open_clip"] == held["encoder", "open_clip"] | {*zero_shot._ZERO_SHOT_OPTIONS}
 

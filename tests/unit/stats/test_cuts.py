@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c2b_ray.stats.cuts import LEAST_SHARE, assigned, quantile_edges, shortest_between
+from c2b_ray.stats.clustering import LEAST_SHARE, assigned, quantile_edges, shortest_between
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6) | st.integers(0, 5).map(float) | st.just(math.nan), max_size=60)
 

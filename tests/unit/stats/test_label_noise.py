@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from c2b_ray.stats.label_noise import confident_disagreements, confident_thresholds, neighbours
+from c2b_ray.stats.read_values import confident_disagreements, confident_thresholds, neighbours
 
 
 def test_thresholds_and_disagreements_by_hand() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 
-from c2b_ray.stats.transfer import space_similarity
+from c2b_ray.stats.distances import space_similarity
 
 
 def test_similarity_of_the_vectors_of_all_pairs():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from c2b_ray.stats.distances import clustered_consistency, clustered_rate
 from c2b_ray.stats.intervals import wilson_interval
 from c2b_ray.stats.paired import error_consistency
-from c2b_ray.stats.transfer import clustered_consistency, clustered_rate
 
 
 @pytest.mark.parametrize("mean", [0.3, 0.8])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from c2b_ray.models.pixels.gpu_decode import can_resize, resized
-from c2b_ray.models.pixels.shape import shaped
+from c2b_ray.models.pixels.resize import shaped
 from c2b_ray.roles import Shape
 
 SIZES = [(375, 500), (500, 375), (64, 64), (40, 61), (61, 40), (33, 90), (300, 301), (24, 24), (256, 256), (25, 400)]

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from torchvision import transforms
 
-from c2b_ray.models.pixels.shape import shaped
+from c2b_ray.models.pixels.resize import shaped
 from c2b_ray.roles import Shape
 
 FILTERS = {"bilinear": transforms.InterpolationMode.BILINEAR, "bicubic": transforms.InterpolationMode.BICUBIC}
@@ -38,5 +38,5 @@ def test_it_equals_torchvision(picture: tuple[int, int], shape: Shape) -> None:
 
 
 def test_it_needs_no_pytorch() -> None:
-    code = "import sys, c2b_ray.models.pixels.shape, c2b_ray.steps.decode; sys.exit('torch' in sys.modules)"
+    code = "import sys, c2b_ray.models.pixels.resize, c2b_ray.steps.decode; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

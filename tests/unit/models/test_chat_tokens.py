@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from c2b_ray.models.text.chat_tokens import ChatTokens
+from c2b_ray.models.chat_tokens import ChatTokens
 from c2b_ray.roles import Message
 
 TURNS = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "

@@ -1,6 +1,7 @@
-"""What counts as a caption of its label, as an answer to its question, and as an image that a model can be asked about.
+"""Captions and answers as any model gives them: the prompts that ask for them, and what counts as one.
 
-Knows texts and arrays; does not know which model produced the texts.
+A caption has to name its label, an answer is one of its question's choices, and an image has to be one that a model can
+be asked about. Knows texts and arrays; does not know which model produced the texts.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from transformers import (
     PreTrainedConfig,
 )
 
-from c2b_ray.models.text.sampling import PrefixCache
+from c2b_ray.models.chat_tokens import PrefixCache
 
 SMALL: dict[str, Any] = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2}
 HEADS: dict[str, Any] = {"intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}

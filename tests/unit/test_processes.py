@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from c2b_ray.processes.pool import TRIES_ALONE, TRIES_KILLED, Processes
+from c2b_ray.processes import TRIES_ALONE, TRIES_KILLED, Processes
 
 
 class Dying:
@@ -130,9 +130,9 @@ def test_a_full_disk_behind_deleted_files_is_said_and_no_row_is_blamed(tmp_path)
         pytest.skip("mounting a small disk needs root")
     (tmp_path / "disk").mkdir()
     program = (
-        "import os, pyarrow as pa, c2b_ray.processes.pool as pool, test_pool\n"
+        "import os, pyarrow as pa, c2b_ray.processes as pool, test_processes\n"
         "del os.memfd_create\n"
-        "with pool.Processes(test_pool.larger, 1, 1) as processes:\n"
+        "with pool.Processes(test_processes.larger, 1, 1) as processes:\n"
         "    print(processes.submit(pa.table({'n': [1, 2], 'size': [9, 4 << 20]})).result())"
     )
     inside = f'mount -t tmpfs -o size=2m tmpfs {tmp_path / "disk"} && exec {sys.executable} -c "$PROGRAM"'

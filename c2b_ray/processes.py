@@ -37,7 +37,7 @@ import pyarrow as pa
 from c2b_ray.errors import ServiceError
 
 Function = Callable[[pa.Table], pa.Table]
-_PROGRAM = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); import c2b_ray.processes.pool as w; w.main()"
+_PROGRAM = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); import c2b_ray.processes as w; w.main()"
 _ENDS_WITHIN_S = 2.0
 TRIES_ALONE = 2
 """How many processes may crash over a row that is alone: something else may have ended the first."""

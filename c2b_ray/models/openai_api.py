@@ -1,30 +1,47 @@
-"""`LanguageModel` at a URL that speaks the OpenAI protocol: vLLM, llama.cpp, Ollama, a hosted service.
+"""`LanguageModel` and `Captioner` at a URL that speaks the OpenAI protocol: vLLM, llama.cpp, Ollama, a hosted service.
 
-It knows the protocol and how such servers differ; it does not know the prompts' purpose. `chat` uses /chat/completions;
-`next_tokens` and `log_likelihood` use /completions, whose log-probabilities not every server gives.
+    openai:http://host/v1#model        the key is read from the environment variable OPENAI_API_KEY
 
-The key is read from the environment variable OPENAI_API_KEY.
+It knows the protocol and how such servers differ, and not the prompts' purpose. `chat` uses /chat/completions;
+`next_tokens` and `log_likelihood` use /completions, whose log-probabilities not every server gives. A captioner's
+answers are restricted to their choices by a JSON schema where the service supports response_format, and parsed from its
+text otherwise. The model behind a URL can change unnoticed: a revision is a hash of the address, and for a captioner of
+our prompts.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
+from io import BytesIO
 from typing import Any, TypeVar
 
 from c2b_ray.errors import ServiceError, SpecError
+from c2b_ray.models.captioned import CAPTION_TOKENS, answers, captions, question_prompt, wording
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.json_service import JsonService, RequestLimits, RequestRefused, check_url, find
-from c2b_ray.roles import ChatReply, ChatRequest, Description, Message, TokenLogProb
+from c2b_ray.models.spec_options import to_pil
+from c2b_ray.roles import (
+    Answer,
+    CaptionReply,
+    ChatReply,
+    ChatRequest,
+    Description,
+    Message,
+    Pixels,
+    Question,
+    TokenLogProb,
+)
 from c2b_ray.tables import content_id
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 PATIENCE = RequestLimits(timeout_s=120, attempts=5, in_flight=16)
 UNKNOWN_ID = -1  # the protocol gives tokens as text, without their ids
-Answer = TypeVar("Answer")
+RowValue = TypeVar("RowValue")
 
 
-def load(spec: Spec) -> OpenAILanguageModel:
+def load_language_model(spec: Spec) -> OpenAILanguageModel:
     """Loads the model of `openai:http://host/v1#model` without sending a request. Raises SpecError where the URL or the
     model is missing."""
     url, _, model = spec.name.partition("#")
@@ -34,9 +51,9 @@ def load(spec: Spec) -> OpenAILanguageModel:
     return OpenAILanguageModel(url, model)
 
 
-def describe(spec: Spec) -> Description:
+def describe_language_model(spec: Spec) -> Description:
     """Returns a description with a hash of the address; no request is sent."""
-    model = load(spec)
+    model = load_language_model(spec)
     model.close()
     return Description(model.revision)
 
@@ -146,7 +163,7 @@ class OpenAILanguageModel:
             raise ServiceError(f"{self._url} does not echo the log-probabilities of a text; {_NEEDS_LOGPROBS}")
         return float(sum(value for value in values[1:] if value is not None))
 
-    def _row_value(self, refusal: RequestRefused, value: Answer) -> Answer:
+    def _row_value(self, refusal: RequestRefused, value: RowValue) -> RowValue:
         """Returns `value` for a row whose text is too long for the context; raises for any other refusal, which would
         concern every row."""
         if any(word in refusal.said.lower() for word in ("context", "too long", "maximum", "length")):
@@ -174,3 +191,75 @@ def _chat_reply(answer: Any, max_tokens: int) -> ChatReply:
     if finish == "content_filter":
         return ChatReply(text, "the service's content filter cut the reply")
     return ChatReply(text, None if text.strip() else "the reply is empty")
+
+
+# `Captioner` at a URL that speaks the OpenAI protocol and takes images: vLLM, llama.cpp, Ollama, a hosted service.
+
+
+ANSWER_TOKENS = 64
+LARGE = 4 * 2**20  # bytes of pixels from which an image travels as JPEG
+
+
+def load_captioner(spec: Spec) -> OpenAICaptioner:
+    """Loads the model of `openai:http://host/v1#model` without sending a request. Raises SpecError where the URL or the
+    model is missing."""
+    return OpenAICaptioner(load_language_model(spec), spec.name)
+
+
+def describe_captioner(spec: Spec) -> Description:
+    """Returns a description with a hash of the address and our prompts; no request is sent."""
+    captioner = load_captioner(spec)
+    captioner.close()
+    return Description(captioner.revision)
+
+
+class OpenAICaptioner:
+    """Implements `roles.Captioner`. Raises ServiceError where the service is down, refuses the key or does not know the
+    model."""
+
+    def __init__(self, service: OpenAILanguageModel, address: str) -> None:
+        self._service = service
+        self._revision = content_id("openai_captioner", address, wording())
+
+    @property
+    def revision(self) -> str:
+        return self._revision
+
+    def close(self) -> None:
+        self._service.close()
+
+    def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
+        """Returns the service's captions; asks a second time where the label is missing."""
+        return captions(images, labels, self._say)
+
+    def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
+        """Returns the choice that the service names, without probabilities."""
+        return answers(images, questions, self._say_choice)
+
+    def _say(self, images: Sequence[Pixels], texts: Sequence[str]) -> list[ChatReply]:
+        requests = [ChatRequest((Message("user", text),), max_tokens=CAPTION_TOKENS) for text in texts]
+        return self._service.chat_about([data_uri(image) for image in images], requests)
+
+    def _say_choice(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[ChatReply]:
+        requests = [
+            ChatRequest((Message("user", question_prompt(q)),), schema=_schema(q), max_tokens=ANSWER_TOKENS)
+            for q in questions
+        ]
+        return self._service.chat_about([data_uri(image) for image in images], requests)
+
+
+def data_uri(image: Pixels) -> str:
+    """Encodes the image as a PNG, a large one as a JPEG of quality 95."""
+    kind, settings = ("JPEG", {"quality": 95}) if image.nbytes > LARGE else ("PNG", {"compress_level": 1})
+    buffer = BytesIO()
+    to_pil(image).save(buffer, kind, **settings)
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def _schema(question: Question) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"answer": {"type": "string", "enum": list(question.choices)}},
+        "required": ["answer"],
+        "additionalProperties": False,
+    }

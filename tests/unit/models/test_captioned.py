@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from c2b_ray.models.text import captioned as prompted
-from c2b_ray.models.text.captioned import captioned, parse_answer, probable
+from c2b_ray.models import captioned as prompted
+from c2b_ray.models.captioned import captioned, parse_answer, probable
 from c2b_ray.names import mentions
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, Pixels, Question
 
