@@ -45,7 +45,8 @@ def parse_answer(text: str, choices: Sequence[str]) -> Answer:
             return Answer(choice)
     remaining, result = tidy, []
     for choice in sorted(choices, key=len, reverse=True):
-        pattern = _pattern(choice.split())
+        spelled = r"[\s_-]+".join(re.escape(word.casefold()) for word in choice.split())
+        pattern = re.compile(rf"(?<!\w){spelled}(?!\w)")
         if any(not _DENIED.search(remaining[: match.start()]) for match in pattern.finditer(remaining)):
             result.append(choice)
         remaining = pattern.sub("…", remaining)
@@ -112,10 +113,6 @@ def _unwrapped(text: str) -> str:
     except ValueError:
         return text
     return value["answer"] if isinstance(value, dict) and isinstance(value.get("answer"), str) else text
-
-
-def _pattern(words: Sequence[str]) -> re.Pattern[str]:
-    return re.compile(r"(?<!\w)" + r"[\s_-]+".join(re.escape(word.casefold()) for word in words) + r"(?!\w)")
 
 
 # Prompts that ask a model for captions and answers, with one retry.

@@ -172,38 +172,31 @@ def third_parties() -> dict[tuple[str, str], str]:
 
 
 def language_model(text: str) -> LanguageModel:
-    spec = parse(text)
-    return loader("language_model", spec)(spec)  # type: ignore[no-any-return]
+    return load("language_model", text)  # type: ignore[no-any-return]
 
 
 def encoder(text: str) -> TextImageEncoder:
-    spec = parse(text)
-    return loader("encoder", spec)(spec)  # type: ignore[no-any-return]
+    return load("encoder", text)  # type: ignore[no-any-return]
 
 
 def image_generator(text: str) -> ImageGenerator:
-    spec = parse(text)
-    return loader("image_generator", spec)(spec)  # type: ignore[no-any-return]
+    return load("image_generator", text)  # type: ignore[no-any-return]
 
 
 def captioner(text: str) -> Captioner:
-    spec = parse(text)
-    return loader("captioner", spec)(spec)  # type: ignore[no-any-return]
+    return load("captioner", text)  # type: ignore[no-any-return]
 
 
 def classifier(text: str) -> Classifier:
-    spec = parse(text)
-    return loader("classifier", spec)(spec)  # type: ignore[no-any-return]
+    return load("classifier", text)  # type: ignore[no-any-return]
 
 
 def latent_generator(text: str) -> LatentGenerator:
-    spec = parse(text)
-    return loader("latent_generator", spec)(spec)  # type: ignore[no-any-return]
+    return load("latent_generator", text)  # type: ignore[no-any-return]
 
 
 def sentence_encoder(text: str) -> SentenceEncoder:
-    spec = parse(text)
-    return loader("sentence_encoder", spec)(spec)  # type: ignore[no-any-return]
+    return load("sentence_encoder", text)  # type: ignore[no-any-return]
 
 
 def index(path: str) -> ImageIndex:

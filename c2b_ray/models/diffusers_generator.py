@@ -158,17 +158,14 @@ def merge_adapter(pipeline: Any, spec: Spec) -> None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Found missing adapter keys")  # an error here, by the next line
             adapted: Any = PeftModel.from_pretrained(getattr(pipeline, name), folder)
-        _check_adapter(adapted, Path(folder) / ADAPTER)
+        # Raises where peft made up tensors of the adapter, or left some unread.
+        expected = kinds_of(get_peft_model_state_dict(adapted, save_embedding_layers=False))
+        file = Path(folder) / ADAPTER
+        check_fit(expected, weights.read_kinds(file), file, "its adapter_config.json")
         setattr(pipeline, name, adapted.merge_and_unload())
     except (ValueError, RuntimeError, KeyError, TypeError) as error:
         lines = " ".join(str(error).split())
         raise WeightsError(f"{spec.text}: the adapter does not fit the {name}: {lines[:300]}") from error
-
-
-def _check_adapter(adapted: Any, file: Path) -> None:
-    """Raises WeightsError where peft made up tensors of an adapter, or left some unread."""
-    expected = kinds_of(get_peft_model_state_dict(adapted, save_embedding_layers=False))
-    check_fit(expected, weights.read_kinds(file), file, "its adapter_config.json")
 
 
 @dataclass(frozen=True)
@@ -179,7 +176,7 @@ class Steering:
     activation: str
     heads: dict[int, tuple[Tensor, Tensor]]
 
-    def steered(self, step: int, output: Tensor, seeds: Sequence[int]) -> Tensor:
+    def steered(self, seeds: Sequence[int], step: int, output: Tensor) -> Tensor:
         """Returns the output with the rows of the prompts moved; each row depends on its own seed only."""
         weight, bias = self.heads[min(self.heads, key=lambda head_step: abs(head_step - step))]
         rows = activation_heads.conditional(output, len(seeds))
@@ -284,12 +281,8 @@ class DiffusersGenerator:
     def _steered(self, seeds: Sequence[int]) -> AbstractContextManager[None]:
         if self._steering is None:
             return nullcontext()
-        observe = partial(_steer, self._steering, seeds)
+        observe = partial(self._steering.steered, seeds)
         return activation_heads.watched(self._pipeline, self._steering.activation, observe, first=True)
-
-
-def _steer(steering: Steering, seeds: Sequence[int], step: int, output: torch.Tensor) -> torch.Tensor:
-    return steering.steered(step, output, seeds)
 
 
 def load(spec: Spec) -> DiffusersGenerator:

@@ -284,7 +284,8 @@ class _Descent:
     def run(self, number: int) -> Direction:
         begins = self._recipe.begins if number == 0 else "random"
         normal = self._gradient() if begins == "gradient" else self._normal_noise()
-        offset = self._through_the_centre(normal)
+        # The hyperplane goes through the prior's mean.
+        offset = -(self._allowed(normal) @ torch.from_numpy(self._space.centre).float())
         if self._recipe.as_published:
             offset = torch.randn((), generator=self._random)
         normal, offset = normal.requires_grad_(), offset.requires_grad_()
@@ -312,7 +313,7 @@ class _Descent:
         if self._recipe.penalty == "signed":
             loss = loss + self._search.penalty * signed_orthogonality(w, self._others)
         if self._recipe.hessian:
-            signs = self._signs(len(latents))
+            signs = torch.randint(0, 2, (SIGNS, *latents.shape), generator=self._random) * 2.0 - 1
             directions = beginning_with(w)
             loss = loss + _HESSIAN_WEIGHT * hessian_penalty(self._space.images, latents, directions, signs)
         return loss
@@ -358,15 +359,8 @@ class _Descent:
         scaled: Tensor = allowed / allowed.norm() * self._space.dimension**0.5
         return scaled
 
-    def _through_the_centre(self, normal: Tensor) -> Tensor:
-        """Returns the offset of the hyperplane through the prior's mean."""
-        return -(self._allowed(normal) @ torch.from_numpy(self._space.centre).float())
-
     def _normal_noise(self) -> Tensor:
         return torch.randn(self._space.dimension, generator=self._random)
-
-    def _signs(self, rows: int) -> Tensor:
-        return torch.randint(0, 2, (SIGNS, rows, self._space.dimension), generator=self._random) * 2.0 - 1
 
     def _latents(self, name: str | int, count: int) -> Tensor:
         if self._recipe.as_published:  # the code draws them uniformly from [0, 1), not from the prior

@@ -113,8 +113,8 @@ def _of_transformers(config: Mapping[str, Any], labels: tuple[list[str], str] | 
     geometry: dict[str, str] = {}
     if config.get("do_resize", True) and size:
         geometry = _geometry(config, size, crop if config.get("do_center_crop") else None)
-    sides = _read_sides(geometry.get("size", ""))
-    return ConfigSettings(PROCESSOR, normal, geometry, sides, labels)
+    sides = [int(side) for side in geometry.get("size", "").split(",") if side]
+    return ConfigSettings(PROCESSOR, normal, geometry, (sides[0], sides[-1]) if sides else None, labels)
 
 
 def _geometry(config: Mapping[str, Any], size: list[int], crop: list[int] | None) -> dict[str, str]:
@@ -164,11 +164,6 @@ def _sides(size: Any) -> list[int] | None:
     if isinstance(size, dict) and all(isinstance(size.get(side), int) for side in ("height", "width")):
         return [size["height"], size["width"]]
     return None
-
-
-def _read_sides(text: str) -> tuple[int, int] | None:
-    sides = [int(side) for side in text.split(",") if side]
-    return (sides[0], sides[-1]) if sides else None
 
 
 def _listed(values: Any) -> str:

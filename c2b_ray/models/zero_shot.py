@@ -232,11 +232,13 @@ class ClipCaptioner:
 
     def caption_scores(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
         """Returns temperature × cosine of each image and text: the logits of CLIP, not likelihoods; (images, texts)."""
-        return scores_among_usable(images, texts, lambda usable: self._similarities(usable, texts))
 
-    def _similarities(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
-        embeddings = self._embedded(texts)
-        return np.float32(self._temperature) * (self._seen(images) @ np.stack([embeddings[text] for text in texts]).T)
+        def scores(usable: Sequence[Pixels]) -> Floats:
+            embeddings = self._embedded(texts)
+            anchors = np.stack([embeddings[text] for text in texts])
+            return np.float32(self._temperature) * (self._seen(usable) @ anchors.T)
+
+        return scores_among_usable(images, texts, scores)
 
     def _captions(self, images: list[Pixels], labels: list[str]) -> list[CaptionReply]:
         sentences = {

@@ -70,7 +70,9 @@ class ParquetPart:
                     usable = table.filter(pc.and_(table["bytes"].is_valid(), table["embedding"].is_valid()))
                     embeddings = _matrix(usable["embedding"], self._path)
                     finite = np.isfinite(embeddings).all(axis=1)
-                    usable = usable.filter(pa.array(finite)).drop_columns(["embedding", *_id_column(usable)])
+                    # The index has ids of its own.
+                    replaced = [name for name in ("embedding", "id") if name in usable.column_names]
+                    usable = usable.filter(pa.array(finite)).drop_columns(replaced)
                     if len(usable):
                         yield usable, embeddings[finite]
         except pa.ArrowException as error:
@@ -123,11 +125,6 @@ def write_rows(root: Path, parts: Sequence[Part]) -> None:
 
 def _joined(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     return table.cast(schema).combine_chunks().to_batches()[0]
-
-
-def _id_column(table: pa.Table) -> list[str]:
-    """Returns the source's column `id`, if any, which the index's ids replace."""
-    return ["id"] if "id" in table.column_names else []
 
 
 def _matrix(column: pa.ChunkedArray, source: Path) -> Floats:

@@ -71,7 +71,8 @@ class Vectors:
             similarities, ids = self._candidates(queries, depth)
             ids, similarities = _nearest(ids, similarities, depth)
         else:
-            parts = [self._exactly(queries[span], depth, self._stored) for span in _spans(len(queries))]
+            starts = range(0, len(queries), QUERIES_AT_ONCE)
+            parts = [self._exactly(queries[s : s + QUERIES_AT_ONCE], depth, self._stored) for s in starts]
             ids, similarities = (np.concatenate(column) for column in zip(*parts, strict=True))
         missing = ((0, 0), (0, k - depth))
         ids = np.pad(ids, missing, constant_values=-1)
@@ -251,10 +252,6 @@ def _nearest(ids: Ids, similarities: Floats, k: int) -> tuple[Ids, Floats]:
     fewer."""
     order = np.lexsort((ids, -similarities), axis=1)[:, :k]
     return np.take_along_axis(ids, order, axis=1), np.take_along_axis(similarities, order, axis=1)
-
-
-def _spans(rows: int) -> list[slice]:
-    return [slice(start, start + QUERIES_AT_ONCE) for start in range(0, rows, QUERIES_AT_ONCE)]
 
 
 # Makes the shards of a directory from its file of vectors: trained on a sample, then one after the other.

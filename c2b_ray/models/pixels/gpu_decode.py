@@ -346,7 +346,11 @@ class GpuPreparation:
     def _together(self, count: int, by_gpu: dict[int, torch.Tensor], by_cpu: dict[int, Pixels]) -> torch.Tensor | None:
         if not by_gpu and not by_cpu:
             return None
-        block = _resized(list(by_gpu.values()), self._shape) if by_gpu else None
+        block = None
+        if by_gpu:
+            sizes = [(int(picture.shape[1]), int(picture.shape[2])) for picture in by_gpu.values()]
+            levels = torch.cat([picture.permute(1, 2, 0).reshape(-1) for picture in by_gpu.values()])
+            block = resized(levels, sizes, self._shape)
         if block is not None and len(by_gpu) == count:
             return block
         size = next(iter(by_cpu.values())).shape if block is None else block.shape[1:]
@@ -356,12 +360,6 @@ class GpuPreparation:
         if by_cpu:
             pictures[list(by_cpu)] = torch.from_numpy(np.stack(list(by_cpu.values()))).to(self._device)
         return pictures
-
-
-def _resized(pictures: Sequence[torch.Tensor], shape: Shape) -> torch.Tensor:
-    """Returns pictures, each uint8 (3, height, width), resized and cropped, as uint8 (pictures, height, width, 3)."""
-    sizes = [(int(picture.shape[1]), int(picture.shape[2])) for picture in pictures]
-    return resized(torch.cat([picture.permute(1, 2, 0).reshape(-1) for picture in pictures]), sizes, shape)
 
 
 def _for_gpu(data: bytes) -> bool:
