@@ -1,7 +1,7 @@
 """Intersections of two attributes: how far a cell's accuracy is from what the two attributes, taken alone, explain.
 
 Knows tables of counts, one attribute down and the other across; knows nothing of images or of what the attributes are.
-Which cells' deviations are shadows of others' is `stats.interaction`'. Intersections matter because a classifier can be
+Intersections matter because a classifier can be
 fair on each of two attributes and unfair on their combination (Buolamwini & Gebru 2018, Gender Shades; Kearns et al.
 2018, fairness gerrymandering).
 """

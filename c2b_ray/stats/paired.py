@@ -3,7 +3,7 @@
 Knows counts per cell: how many images both classifiers answered, and how many only one of them got right. An image that
 both get right, or both wrong, says nothing about which is better, so comparing on pairs needs far fewer images than
 comparing two separate samples. Counts need not be whole: where a few captions drew the images, they are of an effective
-number of pairs (`clusters.effective_pairs`). Knows nothing of images, tables or many tests at once (`testing`). Cells
+number of pairs (`clusters.effective_pairs`). Knows nothing of images, tables or many tests at once. Cells
 are taken as independent samples.
 """
 

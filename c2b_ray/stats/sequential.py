@@ -1,7 +1,7 @@
 """Evidence on bias scores that stays valid under continuous monitoring, by betting on contrasts.
 
 Knows outcomes (right or wrong) in rounds of one image per cell; does not know where the images come from or what a
-further round costs. For counts of a size fixed beforehand `intervals` and `testing` are sharper.
+further round costs. For counts of a size fixed beforehand `intervals` are sharper.
 
 A round's contrast X_j = Y_j - mean of Y_k over k != j lies in [-1, 1] and has expectation phi_j. A gambler who starts
 with 1 and stakes the share c of his capital on "E[X] > m" holds, after rounds 1..t,

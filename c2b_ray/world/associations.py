@@ -1,7 +1,7 @@
 """Hidden associations: words whose scenes favour a value that no caption names.
 
-Knows the links, the probability that each gives to a value, and how scenes are drawn by them; does not know the wording
-of captions (`linked_captions`), nor any generator. `read_links` reads links from a file. A link of strength s gives
+Knows the links, the probability that each gives to a value, how scenes are drawn by them, and how captions hold their
+words; does not know any generator. `read_links` reads links from a file. A link of strength s gives
 its value the probability P(value | word) = 1/n + s (1 - 1/n) among the n values of its attribute: 0 changes nothing, 1
 leaves no other value. The other values share the rest evenly. Where a prompt holds several linked words, their
 probabilities are multiplied and normalised: each word is independent evidence, since the values are equally likely

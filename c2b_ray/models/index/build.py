@@ -1,4 +1,4 @@
-"""The tables of an index under construction: sources of rows, and the two files that store them.
+"""Builds an index: sources of rows, the tables and the file of vectors that store them, then the shards.
 
 It knows Parquet and Arrow files, and only passes on a source's vectors.
 """
@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from c2b_ray.errors import ConfigError, RunError, SourceError, StorageError
-from c2b_ray.models.index import plan as faiss_plan
-from c2b_ray.models.index import vectors
+from c2b_ray.models.index import plan, vectors
 from c2b_ray.models.index.plan import FORMAT, IMAGES, MANIFEST, ROWS, VECTORS, IndexPlan, IndexWishes, Manifest, Part
 from c2b_ray.roles import Floats
 from c2b_ray.storage.writers import LOCK, only_writer
@@ -332,7 +331,7 @@ class _Builder:
         if self._dimension is None or self._plan is None:
             self._dimension = embeddings.shape[1]
             wish = IndexWishes(**self._began["wish"])
-            self._plan = faiss_plan.plan(sum(rows for _, rows in self._began["sources"]), self._dimension, wish)
+            self._plan = plan.plan(sum(rows for _, rows in self._began["sources"]), self._dimension, wish)
         if embeddings.shape[1] != self._dimension:
             raise SourceError(
                 f"{source.name}: embeddings of dimension {embeddings.shape[1]}, others of {self._dimension}"
