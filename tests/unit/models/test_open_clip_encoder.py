@@ -1,9 +1,10 @@
-"""What a file of open_clip weights does not say: activation and preprocessing; and the scale of zero-shot answers."""
+"""open_clip's variants and preprocessing as read from files, and its packed layers."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,11 @@ import pytest
 import torch
 from open_clip.pretrained import get_pretrained_cfg
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from c2b_ray.errors import SpecError
 from c2b_ray.models import catalog
-from c2b_ray.models.open_clip_encoder import sources
+from c2b_ray.models.open_clip_encoder import pack, sources
 from c2b_ray.world.zoo import WEIGHTS
 
 
@@ -151,3 +153,39 @@ def test_a_folder_without_preprocessing_says_what_is_assumed(copy: Path) -> None
     assert found[1].option == "mean"
     assert "mean 0.5" in found[2].value
     assert assumed.facts == catalog.encoder(f"open_clip:local-dir:{copy}").facts  # type: ignore[attr-defined]
+
+
+SMALL = {
+    "embed_dim": 32,
+    "vision_cfg": {"image_size": 32, "layers": 2, "width": 64, "head_width": 32, "patch_size": 8},
+    "text_cfg": {"context_length": 12, "vocab_size": 100, "width": 64, "heads": 2, "layers": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return open_clip.CLIP(**deepcopy(SMALL)).eval().requires_grad_(False)
+
+
+def linears(model: nn.Module) -> int:
+    return sum(type(part) is nn.Linear for part in model.modules())
+
+
+def test_a_packed_model_embeds_as_before_but_for_rounding(model: nn.Module) -> None:
+    packed = deepcopy(model)
+    pack(packed)
+    assert linears(model) == 8
+    assert linears(packed) == 0
+    images, texts = torch.randn(5, 3, 32, 32), torch.randint(1, 100, (5, 12))
+    with torch.inference_mode():
+        for rows in (1, 5):
+            for embed in ("encode_image", "encode_text"):
+                given = (images if embed == "encode_image" else texts)[:rows]
+                torch.testing.assert_close(getattr(packed, embed)(given), getattr(model, embed)(given))
+
+
+def test_other_precisions_are_left_as_they_are(model: nn.Module) -> None:
+    half = deepcopy(model).to(torch.bfloat16)
+    pack(half)
+    assert linears(half) == linears(model)
