@@ -44,7 +44,7 @@ from c2b_ray.errors import InputError, ServiceError, SpecError, WeightsError, ne
 from c2b_ray.image_check import checked_image
 from c2b_ray.models import activation_heads, devices, weights
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.spec_options import batches, positive
+from c2b_ray.models.spec_options import batches, positive, truth
 from c2b_ray.models.tensor_names import Selection, check_fit, kinds_of
 from c2b_ray.models.torch_runtime import DTYPES, device_of
 from c2b_ray.models.transformers_weights import load_strictly, refuse_made_up
@@ -288,12 +288,10 @@ class DiffusersGenerator:
 def load(spec: Spec) -> DiffusersGenerator:
     """Loads the generator of a `diffusers:` spec. Raises SpecError for wrong names and WeightsError for weights that
     cannot be used."""
-    options = spec.options_among(_OPTIONS)
+    spec.options_among(_OPTIONS)
     device, batch, size = device_of(spec), positive(spec, "batch", _BATCH), _size(spec)
     dtype = _dtype(spec)
-    compiled = options.get("compile", "false")
-    if compiled not in ("true", "false"):
-        raise SpecError(f"{spec.text}: compile={compiled!r} is neither true nor false")
+    compiled = truth(spec, "compile", False)
     directory = _directory(spec)
     files = _checked_files(spec, directory)
     pipeline = _pipeline(spec, directory, DTYPES[dtype])
@@ -304,7 +302,7 @@ def load(spec: Spec) -> DiffusersGenerator:
     merge_adapter(pipeline, spec)
     pipeline.to(device)
     steering = load_steering(pipeline, spec)
-    _quicken(pipeline, device, compiled == "true")
+    _quicken(pipeline, device, compiled)
     return DiffusersGenerator(pipeline, settings, size, _revision(files, settings, dtype, scheduler), batch, steering)
 
 

@@ -290,14 +290,11 @@ def trainable(spec: Spec) -> Trainable:
     query = f"?{urlencode(options, safe=',')}" if options else ""
     transform = create_transform(**data, is_training=False)
 
-    def module(loaded: bool) -> Any:
-        return build(spec, loaded).module
-
     return Trainable(
         spec.text,
         description,
         transform,
-        module,
+        lambda loaded: build(spec, loaded).module,
         partial(_saved, local, description.labels),
         lambda folder: f"timm:{folder}{query}",
     )
@@ -358,9 +355,7 @@ def _size(data: dict[str, Any]) -> str:
 
 
 def _facts(spec: Spec, built: BuiltModule, data: dict[str, Any], labels: tuple[str, ...]) -> tuple[ModelFact, ...]:
-    def fact(name: str, value: str, *options: str) -> ModelFact:
-        return _fact(spec, built, name, value, options)
-
+    fact = partial(_fact, spec, built)
     architecture = str(built.module.pretrained_cfg.get("architecture") or spec.name)
     source = CONFIG if built.config is not None else spec.text.partition("?")[0]
     return (
@@ -373,7 +368,7 @@ def _facts(spec: Spec, built: BuiltModule, data: dict[str, Any], labels: tuple[s
     )
 
 
-def _fact(spec: Spec, built: BuiltModule, name: str, value: str, options: tuple[str, ...]) -> ModelFact:
+def _fact(spec: Spec, built: BuiltModule, name: str, value: str, *options: str) -> ModelFact:
     """Returns a fact of the preprocessing. It is assumed where weights of one's own are prepared like timm's default
     tag, or where a config.json states no such key."""
     if all(option in spec.options for option in options):

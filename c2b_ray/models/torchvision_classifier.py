@@ -65,12 +65,7 @@ def load(spec: Spec) -> TorchClassifier:
     spec.options_among(_OPTIONS)
     runtime = runtime_of(spec)
     weights_choice = _chosen(spec)
-    module = (
-        _published(spec, weights_choice.published)
-        if weights_choice.own is None
-        else _with_weights_of(spec, weights_choice.own)
-    )
-    module = with_complement(module, _count(weights_choice))
+    module = with_complement(_loaded(spec, weights_choice), _count(weights_choice))
     description = _known(spec, weights_choice)
     return TorchClassifier(
         module,
@@ -98,13 +93,9 @@ def trainable(spec: Spec) -> Trainable:
     refuse_other_heads(spec, description, _count(weights_choice))
 
     def build(loaded: bool) -> nn.Module:
-        if not loaded:
-            return _anew(spec, len(description.labels))
-        return (
-            _published(spec, weights_choice.published)
-            if weights_choice.own is None
-            else _with_weights_of(spec, weights_choice.own)
-        )
+        if loaded:
+            return _loaded(spec, weights_choice)
+        return _empty(spec, len(description.labels), auxiliary=False, drawn=True)
 
     def reload(folder: str) -> str:
         rewritten = ("weights", "labels", *tensor_names.OPTIONS)
@@ -121,12 +112,6 @@ def trainable(spec: Spec) -> Trainable:
         lambda module: {_FILE: save({k: v.contiguous() for k, v in module.state_dict().items()}), _LABELS: labels},
         reload,
     )
-
-
-def _anew(spec: Spec, count: int) -> nn.Module:
-    arguments = {"aux_logits": False, "init_weights": True} if spec.name in _AUXILIARY else {}
-    module: nn.Module = torchvision.models.get_model(spec.name, weights=None, num_classes=count, **arguments)
-    return module
 
 
 @dataclass(frozen=True)
@@ -181,20 +166,19 @@ def _outline(spec: Spec, outputs: int, auxiliary: bool) -> dict[str, TensorKind]
     return kinds_of(module.state_dict())
 
 
-def _empty(spec: Spec, outputs: int, auxiliary: bool) -> nn.Module:
+def _empty(spec: Spec, outputs: int, auxiliary: bool, drawn: bool = False) -> nn.Module:
+    """Returns the module without a file's weights. `drawn`: whether its random ones are meant to be used."""
     # Left to themselves, the architectures with auxiliary heads warn.
-    arguments = {"init_weights": False, "aux_logits": auxiliary} if spec.name in _AUXILIARY else {}
+    arguments = {"init_weights": drawn, "aux_logits": auxiliary} if spec.name in _AUXILIARY else {}
     module: nn.Module = torchvision.models.get_model(spec.name, weights=None, num_classes=outputs, **arguments)
     return module
 
 
 def _known(spec: Spec, weights_choice: _Chosen) -> Description:
     published, own_weights = weights_choice.published, weights_choice.own
+    count = _count(weights_choice)
     # The last digits of a published file's address are its checksum.
-    count, identity = (
-        _count(weights_choice),
-        published.url if own_weights is None else weights.file_revision(own_weights.file),
-    )
+    identity = published.url if own_weights is None else weights.file_revision(own_weights.file)
     outputs = outputs_of(spec, count, published.meta["categories"] if count == _IMAGENET else None)
     labels, selected = outputs.labels, [*selection_of(spec).identity, *outputs.identity]
     revision = content_id("torchvision", spec.name, identity, repr(weights_choice.transform), labels, *selected)
@@ -249,6 +233,18 @@ def _preprocessing(spec: Spec, published: Any) -> Any:
     return transform
 
 
+def _loaded(spec: Spec, weights_choice: _Chosen) -> nn.Module:
+    """Returns the module with the weights of the choice."""
+    own_weights = weights_choice.own
+    if own_weights is None:
+        return _published(spec, weights_choice.published)
+    tensors = weights.read_safetensors(own_weights.file)
+    module: nn.Module = built(partial(_empty, spec, own_weights.outputs, own_weights.auxiliary))
+    named = {name: tensors[source] for name, source in own_weights.names.names.items()}
+    weights.load_into(module, named, own_weights.file)
+    return module
+
+
 def _published(spec: Spec, published: Any) -> nn.Module:
     try:
         with _restricted_unpickling():
@@ -288,13 +284,3 @@ def _classes(shapes: Mapping[str, tuple[int, ...]], file: Path) -> int:
             "without its head, or weights of another library; give those of the whole classifier"
         )
     return shapes[layers[-1][1]][0]
-
-
-def _with_weights_of(spec: Spec, own_weights: _Own) -> nn.Module:
-    """Returns the module with the file's tensors."""
-    tensors = weights.read_safetensors(own_weights.file)
-    module: nn.Module = built(partial(_empty, spec, own_weights.outputs, own_weights.auxiliary))
-    weights.load_into(
-        module, {name: tensors[source] for name, source in own_weights.names.names.items()}, own_weights.file
-    )
-    return module
