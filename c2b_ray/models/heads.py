@@ -82,8 +82,8 @@ def outputs_of(
         low, high = _two_labels(spec, usual)
         if stated and low == _not(high):
             return Outputs((high,), head, fact=ModelFact("head", f"one sigmoid, of {high!r}", source, option="head"))
-        said = f"one sigmoid: the score of {high!r}, against {low!r}"
-        return Outputs((low, high), "softmax", True, ModelFact("head", said, source or ONE_OUTPUT, option="head"))
+        value = f"one sigmoid: the score of {high!r}, against {low!r}"
+        return Outputs((low, high), "softmax", True, ModelFact("head", value, source or ONE_OUTPUT, option="head"))
     labels = label_names(spec, count, usual)
     if head == "softmax":
         return Outputs(labels)

@@ -46,14 +46,14 @@ class RequestLimits:
 
 
 class RequestRefused(ServiceError):
-    """Raised where the service understood a request and refuses it; `said` is the service's message."""
+    """Raised where the service understood a request and refuses it; `reply` is the service's message."""
 
-    def __init__(self, message: str, said: str) -> None:
+    def __init__(self, message: str, reply: str) -> None:
         super().__init__(message)
-        self.said = said
+        self.reply = reply
 
     def __reduce__(self) -> tuple[type[RequestRefused], tuple[str, str]]:
-        return RequestRefused, (str(self), self.said)
+        return RequestRefused, (str(self), self.reply)
 
 
 class _Retryable(Exception):
@@ -134,9 +134,9 @@ class JsonService:
             raise _Retryable(f"{type(error).__name__}: {self._clean(str(error))}") from None
         status = response.status_code
         if status == 429 or status >= 500:
-            raise _Retryable(f"HTTP {status} {self._said(response)}", _retry_after(response))
+            raise _Retryable(f"HTTP {status} {self._reply_of(response)}", _retry_after(response))
         if not response.is_success:
-            reply = self._said(response)
+            reply = self._reply_of(response)
             model = f" for {self._model!r}" if self._model else ""
             message = f"{self._url}{path}: HTTP {status}{model} ({reply}); {self._hint(response)}"
             raise RequestRefused(message, reply) if status in _OF_THE_REQUEST else ServiceError(message)
@@ -155,7 +155,7 @@ class JsonService:
             return "it refuses the request; its message says why"
         return "check the URL and the model's name" if self._model else "check the URL"
 
-    def _said(self, response: httpx.Response) -> str:
+    def _reply_of(self, response: httpx.Response) -> str:
         try:
             message = find(response.json(), "error", "message") or response.text
         except ValueError:

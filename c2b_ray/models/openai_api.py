@@ -101,7 +101,7 @@ class OpenAILanguageModel:
                 answer = self._service.ask("POST", "/chat/completions", self._chat_body(request, image))
                 return _chat_reply(answer, request.max_tokens)
             except RequestRefused as refused:
-                refusal = refused.said
+                refusal = refused.reply
                 if not self._adapt(refusal):
                     break
         return ChatReply("", f"the service refused the request: {refusal}")
@@ -166,9 +166,9 @@ class OpenAILanguageModel:
     def _row_value(self, refusal: RequestRefused, value: RowValue) -> RowValue:
         """Returns `value` for a row whose text is too long for the context; raises for any other refusal, which would
         concern every row."""
-        if any(word in refusal.said.lower() for word in ("context", "too long", "maximum", "length")):
+        if any(word in refusal.reply.lower() for word in ("context", "too long", "maximum", "length")):
             return value
-        raise ServiceError(f"{self._url}/completions refuses: {refusal.said}; {_NEEDS_LOGPROBS}") from None
+        raise ServiceError(f"{self._url}/completions refuses: {refusal.reply}; {_NEEDS_LOGPROBS}") from None
 
 
 _NEEDS_LOGPROBS = (

@@ -242,7 +242,8 @@ class ClipCaptioner:
 
     def _captions(self, images: list[Pixels], labels: list[str]) -> list[CaptionReply]:
         sentences = {
-            label: [[_said(label, p) for p in phrases] for phrases in self._vocabulary.values()] for label in labels
+            label: [[_caption_of(label, p) for p in phrases] for phrases in self._vocabulary.values()]
+            for label in labels
         }
         embeddings = self._embedded([text for groups in sentences.values() for group in groups for text in group])
         replies = []
@@ -250,7 +251,7 @@ class ClipCaptioner:
             if not _noun(label):
                 replies.append(CaptionReply(None, "the label is empty"))
                 continue
-            caption = _said(label, "")
+            caption = _caption_of(label, "")
             for phrases, group in zip(self._vocabulary.values(), sentences[label], strict=True):
                 result = self._probabilities(image_embedding, np.stack([embeddings[text] for text in group]))
                 likeliest = int(np.argmax(result))
@@ -383,7 +384,7 @@ def _noun(label: str) -> str:
     return " ".join(label.replace("_", " ").split())
 
 
-def _said(label: str, phrase: str) -> str:
+def _caption_of(label: str, phrase: str) -> str:
     noun = _noun(label)
     text = f"a photo of {a_or_an(noun)} {noun}"
     return f"{text}, {phrase}" if phrase else text

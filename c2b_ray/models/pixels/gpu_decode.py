@@ -325,7 +325,7 @@ class GpuPreparation:
             errors[i] = error
             if pixels is not None:
                 by_cpu[i] = pixels
-        return self._together(len(files), by_gpu, by_cpu), errors
+        return self._batch_of(len(files), by_gpu, by_cpu), errors
 
     def _by_cpu(self, data: bytes | None) -> tuple[Pixels | None, str | None]:
         pixels, error = self._decoded(data)
@@ -343,7 +343,7 @@ class GpuPreparation:
         half = len(files) // 2
         return [*self._on_gpu(files[:half]), *self._on_gpu(files[half:])]
 
-    def _together(self, count: int, by_gpu: dict[int, torch.Tensor], by_cpu: dict[int, Pixels]) -> torch.Tensor | None:
+    def _batch_of(self, count: int, by_gpu: dict[int, torch.Tensor], by_cpu: dict[int, Pixels]) -> torch.Tensor | None:
         if not by_gpu and not by_cpu:
             return None
         block = None
