@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from photos import photos
 
-from c2b_ray.models.pixels.shape import shaped
+from c2b_ray.models.pixels.resize import shaped
 from c2b_ray.roles import Blocks, Floats, Shape
 from c2b_ray.steps.classify import LoadedClassifier, classification, predict_all
 from c2b_ray.steps.decode import decode

@@ -81,7 +81,7 @@ def bare(table: Path) -> Spans:
 
 
 def _shaped(files: list[Path]) -> int:
-    from c2b_ray.models.pixels.shape import shaped
+    from c2b_ray.models.pixels.resize import shaped
     from c2b_ray.roles import Shape
     from c2b_ray.steps.decode import decode
 

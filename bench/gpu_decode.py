@@ -30,7 +30,7 @@ from c2b_ray.models import weights
 from c2b_ray.models.batched_run import Runtime
 from c2b_ray.models.gpu_files import decoding_files
 from c2b_ray.models.pixels.gpu_decode import Decoder, GpuPreparation, by_nvimgcodec, by_torchvision, read_header
-from c2b_ray.models.pixels.shape import shaped
+from c2b_ray.models.pixels.resize import shaped
 from c2b_ray.models.torch_runtime import TorchClassifier
 from c2b_ray.roles import Shape
 from c2b_ray.steps.decode import decode, decoded

@@ -20,7 +20,7 @@ from PIL import Image
 
 import c2b_ray
 from c2b_ray import world
-from c2b_ray.stats.label_noise import confident_disagreements
+from c2b_ray.stats.read_values import confident_disagreements
 from c2b_ray.world.zoo import ZOO
 
 SEED = 100_700

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c2b_ray import stats
+from c2b_ray.stats.clustering import assigned, quantile_edges
 from c2b_ray.stats.contrasts import contrast_p_values
-from c2b_ray.stats.cuts import assigned, quantile_edges
 
 CLASSES, NUMBERS, TAU, ALPHA = 10, 12, 0.05, 0.05
 RIGHT, FAILING = 0.9, 0.4

@@ -33,9 +33,8 @@ from c2b_ray.roles import Description, ModelFact, Pixels
 from c2b_ray.steps.classify import SAME, Classes, Classification, class_probabilities, classification
 from c2b_ray.steps.decode import decode_batch
 from c2b_ray.steps.labels import TARGET
-from c2b_ray.storage.labelled import LabelledTable, table_opener
+from c2b_ray.storage.labelled import JOINT, LabelledTable, labels_in, table_opener
 from c2b_ray.storage.manifest import read_yaml
-from c2b_ray.storage.several_labels import JOINT, labels_in
 
 PICTURES, TOP = 3, 3
 _TRIED = 30

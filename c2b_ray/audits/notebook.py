@@ -24,7 +24,7 @@ from c2b_ray.report.pictures import thumbnail_or_nothing
 from c2b_ray.report.redact import clean
 from c2b_ray.storage import files
 from c2b_ray.storage.run import Run
-from c2b_ray.tables.exported import EXPORTED_IMAGES
+from c2b_ray.tables.path import EXPORTED_IMAGES
 from c2b_ray.text import visible
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Failures:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The columns of `tables.exported.EXPORTED_IMAGES` but the bytes, a row per image."""
+        """The columns of `tables.path.EXPORTED_IMAGES` but the bytes, a row per image."""
         schema = pa.schema([field for field in EXPORTED_IMAGES if field.name != "bytes"])
         return pa.concat_tables(
             [schema.empty_table(), *(part.drop_columns(["bytes"]) for part in self.images.tables(False))]

@@ -11,7 +11,7 @@ from c2b_ray.cli import progress, show
 from c2b_ray.cli.progress import Placement, session
 from c2b_ray.errors import ConfigError
 from c2b_ray.report import words
-from c2b_ray.storage.folders import said
+from c2b_ray.storage.folders import counts_in_words
 from c2b_ray.text import visible
 
 app = typer.Typer(help="Indices of images, searched by caption.", no_args_is_help=True)
@@ -122,7 +122,7 @@ def _tell(summary: dict[str, Any], errors: str, as_json: bool) -> None:
         show.print_json(summary)
         return
     bad = f", {words.count(summary['errors'])} could not be used ({errors})" if summary["errors"] else ""
-    omitted_note = f"; left out: {said(summary['left_out'])}" if summary.get("left_out") else ""
+    omitted_note = f"; left out: {counts_in_words(summary['left_out'])}" if summary.get("left_out") else ""
     show.line(f"{words.plural(summary['images'], 'image')} indexed in {summary['index']}{bad}{omitted_note}")
 
 

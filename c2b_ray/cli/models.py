@@ -11,7 +11,7 @@ from c2b_ray.cli import show
 from c2b_ray.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from c2b_ray.models.spec_tables import SchemeOptions
+    from c2b_ray.models.spec_options import SchemeOptions
 
 
 def models(
@@ -41,7 +41,7 @@ def models(
 
 
 def _scheme(scheme: str, schemes_of_role: dict[str, list[str]], as_json: bool) -> None:
-    from c2b_ray.models.spec_tables import TABLES
+    from c2b_ray.models.spec_options import TABLES
 
     roles = [role for role, names in schemes_of_role.items() if scheme in names]
     if not roles:

@@ -79,8 +79,8 @@ def label_latents(
     """Draw latents of generators and label each by the contents of its picture."""
     with needed_by("c2b world latent"):
         from c2b_ray.models import catalog
-        from c2b_ray.world import latent_labels, latent_names
-    names_sides = [catalog.classifier(spec) for spec in reader or [f"world:{name}" for name in latent_names.READERS]]
+        from c2b_ray.world import latent_labels, zoo
+    names_sides = [catalog.classifier(spec) for spec in reader or [f"world:{name}" for name in zoo.LATENT_READERS]]
     labelled = {}
     with progress.shown() as bar:
         for text in generators:

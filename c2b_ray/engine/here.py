@@ -38,9 +38,9 @@ from c2b_ray.engine.stage import (
     threads_of,
     write_stage,
 )
-from c2b_ray.models.gpu_meter import GpuMeter
-from c2b_ray.models.pixels.shape import shaped
-from c2b_ray.processes.pool import Processes
+from c2b_ray.models.devices import GpuMeter
+from c2b_ray.models.pixels.resize import shaped
+from c2b_ray.processes import Processes
 from c2b_ray.roles import Shape
 from c2b_ray.steps.prepared import PreparedView, prepared
 from c2b_ray.storage.parts import Digests

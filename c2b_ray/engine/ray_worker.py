@@ -27,8 +27,8 @@ from c2b_ray.engine.rows import Outputs, each_once, ids_of
 from c2b_ray.engine.stage import Job, answered_in, checked, cut, parts_of, threads_of
 from c2b_ray.errors import C2BError, ServiceError
 from c2b_ray.models import devices
-from c2b_ray.models.gpu_meter import GpuMeter
-from c2b_ray.processes.pool import Processes
+from c2b_ray.models.devices import GpuMeter
+from c2b_ray.processes import Processes
 from c2b_ray.roles import Remote
 from c2b_ray.storage.parts import digests
 

@@ -1,9 +1,9 @@
-"""Linear heads on a generator's activations: trained, measured on held-out prompts, kept as safetensors.
+"""A diffusers pipeline's inner activations, read step by step, and linear heads on them: trained, kept as safetensors.
 
 The nearest published recipe is DiffLens's: the mid-block of the UNet, one head for each denoising step, Adam at 1e-3
 for 30 epochs. Here the same linear head is trained to its optimum by L-BFGS, features standardised, every value
 counting alike however rare, and weights decaying: hundreds of examples are too few for 30 epochs of small steps.
-It knows torch and files, and does not know what the heads guide.
+It knows torch, pipelines and files, and does not know what the heads guide.
 """
 
 from __future__ import annotations
@@ -233,16 +233,3 @@ def step_count(pipeline: Any, default: int) -> int:
         except (TypeError, ValueError):  # this scheduler needs the image's size first
             return default
     return len(scheduler.timesteps)
-
-
-# Finds the layer of a classifier that computes its logits. It knows layers, and no model.
-
-
-def last_layer(module: nn.Module, outputs: int) -> nn.Module:
-    """Returns the last linear layer with that many outputs, also where it is written as a convolution of one pixel."""
-    for part in reversed(list(module.modules())):
-        if isinstance(part, nn.Linear) and part.out_features == outputs:
-            return part
-        if isinstance(part, nn.Conv2d) and part.out_channels == outputs and part.kernel_size == (1, 1):
-            return part
-    raise SpecError(f"{type(module).__name__} has no linear layer of {outputs} outputs, whose inputs would be features")

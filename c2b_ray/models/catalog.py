@@ -40,7 +40,7 @@ ENTRY_POINTS = "c2b_ray.models"
 
 CATALOG: dict[tuple[str, str], str] = {
     ("language_model", "hf"): "c2b_ray.models.transformers_lm:load",
-    ("language_model", "openai"): "c2b_ray.models.openai_lm:load",
+    ("language_model", "openai"): "c2b_ray.models.openai_api:load_language_model",
     ("language_model", "scripted"): "c2b_ray.models.scripted:load_language_model",
     ("language_model", "vllm"): "c2b_ray.models.vllm_lm:load",
     ("language_model", "world"): "c2b_ray.world.zoo:load_language_model",
@@ -48,16 +48,16 @@ CATALOG: dict[tuple[str, str], str] = {
     ("encoder", "world"): "c2b_ray.world.zoo:load_encoder",
     ("image_generator", "diffusers"): "c2b_ray.models.diffusers_generator:load",
     ("image_generator", "world"): "c2b_ray.world.zoo:load_image_generator",
-    ("captioner", "open_clip"): "c2b_ray.models.clip_captioner:load",
+    ("captioner", "open_clip"): "c2b_ray.models.zero_shot:load_captioner",
     ("captioner", "hf-vlm"): "c2b_ray.models.hf_vlm:load",
-    ("captioner", "openai"): "c2b_ray.models.openai_captioner:load",
+    ("captioner", "openai"): "c2b_ray.models.openai_api:load_captioner",
     ("captioner", "vllm"): "c2b_ray.models.vllm_captioner:load",
     ("captioner", "scripted"): "c2b_ray.models.scripted:load_captioner",
     ("captioner", "world"): "c2b_ray.world.zoo:load_captioner",
     ("classifier", "timm"): "c2b_ray.models.timm_classifier:load",
     ("classifier", "torchvision"): "c2b_ray.models.torchvision_classifier:load",
     ("classifier", "hf"): "c2b_ray.models.hf_classifier:load",
-    ("classifier", "open_clip"): "c2b_ray.models.zero_shot:load",
+    ("classifier", "open_clip"): "c2b_ray.models.zero_shot:load_classifier",
     ("classifier", "http"): "c2b_ray.models.http_classifier:load",
     ("classifier", "https"): "c2b_ray.models.http_classifier:load",
     ("classifier", "onnx"): "c2b_ray.models.onnx_classifier:load",
@@ -172,38 +172,31 @@ def third_parties() -> dict[tuple[str, str], str]:
 
 
 def language_model(text: str) -> LanguageModel:
-    spec = parse(text)
-    return loader("language_model", spec)(spec)  # type: ignore[no-any-return]
+    return load("language_model", text)  # type: ignore[no-any-return]
 
 
 def encoder(text: str) -> TextImageEncoder:
-    spec = parse(text)
-    return loader("encoder", spec)(spec)  # type: ignore[no-any-return]
+    return load("encoder", text)  # type: ignore[no-any-return]
 
 
 def image_generator(text: str) -> ImageGenerator:
-    spec = parse(text)
-    return loader("image_generator", spec)(spec)  # type: ignore[no-any-return]
+    return load("image_generator", text)  # type: ignore[no-any-return]
 
 
 def captioner(text: str) -> Captioner:
-    spec = parse(text)
-    return loader("captioner", spec)(spec)  # type: ignore[no-any-return]
+    return load("captioner", text)  # type: ignore[no-any-return]
 
 
 def classifier(text: str) -> Classifier:
-    spec = parse(text)
-    return loader("classifier", spec)(spec)  # type: ignore[no-any-return]
+    return load("classifier", text)  # type: ignore[no-any-return]
 
 
 def latent_generator(text: str) -> LatentGenerator:
-    spec = parse(text)
-    return loader("latent_generator", spec)(spec)  # type: ignore[no-any-return]
+    return load("latent_generator", text)  # type: ignore[no-any-return]
 
 
 def sentence_encoder(text: str) -> SentenceEncoder:
-    spec = parse(text)
-    return loader("sentence_encoder", spec)(spec)  # type: ignore[no-any-return]
+    return load("sentence_encoder", text)  # type: ignore[no-any-return]
 
 
 def index(path: str) -> ImageIndex:

@@ -71,7 +71,7 @@ def load(spec: Spec) -> NoiseSpace:
     pipeline = generator.pipeline
     if getattr(pipeline, "unet", None) is None or "latents" not in diffusers_generator.parameters(pipeline):
         raise SpecError(f"{spec.text}: {type(pipeline).__name__} has no UNet that starts from latents of one's own")
-    space = NoiseSpace(pipeline, generator.settings, prompt, _revision(generator.revision, prompt))
+    space = NoiseSpace(pipeline, generator.settings, prompt, content_id("noise space", generator.revision, prompt))
     _check_deterministic(space, spec, type(pipeline.scheduler).__name__)
     return space
 
@@ -86,10 +86,6 @@ def _inner(spec: Spec) -> tuple[Spec, str]:
     options = dict(spec.options)
     prompt = options.pop("prompt", "")
     return replace(spec, options=options), prompt
-
-
-def _revision(pipeline: str, prompt: str) -> str:
-    return content_id("noise space", pipeline, prompt)
 
 
 def _shape(pipeline: Any, settings: dict[str, Any]) -> tuple[int, int, int]:

@@ -22,7 +22,7 @@ from torchvision.transforms.v2 import functional as F
 
 from c2b_ray.errors import SpecError
 from c2b_ray.models import catalog, devices
-from c2b_ray.models.gradient_schemes import refuse_independent_labels, refuse_without_gradients
+from c2b_ray.models.heads import refuse_independent_labels, refuse_without_gradients
 from c2b_ray.models.memory_classifier import MemoryClassifier, evaluating
 from c2b_ray.models.pixels.preprocess import OnArrays, OneByOne
 from c2b_ray.models.torch_runtime import TorchClassifier

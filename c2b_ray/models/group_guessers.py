@@ -1,4 +1,4 @@
-"""Loads the model that guesses groups from texts by its spec: `bag-of-words`, or a BERT (`bert:…`)."""
+"""Small models of texts: which group a text is of (`bag-of-words`, or a BERT, `bert:…`), and its keywords (YAKE)."""
 
 from __future__ import annotations
 

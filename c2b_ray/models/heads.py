@@ -7,7 +7,9 @@ One output alone is the score z of one label against all else, whose probability
 that exclude each other, with the logits 0 and z: softmax((0, z)) = (1 − sigmoid(z), sigmoid(z)). With `?head=sigmoid`
 it stays one label, whose negatives are all images that do not show it, whatever they show.
 
-`?head=` of a spec states it; where it does not, what the model's files say holds. It knows no library of models.
+`?head=` of a spec states it; where it does not, what the model's files say holds. Classifiers that cannot be trained,
+or searched by gradients, are refused here. It knows no library of models, so a config can be refused where it is
+submitted.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import get_args
 import numpy as np
 
 from c2b_ray.errors import SpecError, nearest
+from c2b_ray.models import catalog
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import label_names, read_labels
 from c2b_ray.roles import Description, Floats, Head, ModelFact
@@ -79,8 +82,8 @@ def outputs_of(
         low, high = _two_labels(spec, usual)
         if stated and low == _not(high):
             return Outputs((high,), head, fact=ModelFact("head", f"one sigmoid, of {high!r}", source, option="head"))
-        said = f"one sigmoid: the score of {high!r}, against {low!r}"
-        return Outputs((low, high), "softmax", True, ModelFact("head", said, source or ONE_OUTPUT, option="head"))
+        value = f"one sigmoid: the score of {high!r}, against {low!r}"
+        return Outputs((low, high), "softmax", True, ModelFact("head", value, source or ONE_OUTPUT, option="head"))
     labels = label_names(spec, count, usual)
     if head == "softmax":
         return Outputs(labels)
@@ -112,3 +115,46 @@ def refuse_other_heads(spec: Spec, known: Description, outputs: int) -> None:
             f"{spec.text}: training needs an output for each of two labels or more that exclude each other, and its "
             f"{'one output is' if outputs == 1 else 'outputs are'} for sigmoids"
         )
+
+
+# Which classifiers can be searched by gradients (`c2b latent`), and which label the search watches.
+
+
+_ZERO_SHOT = "zero-shot answers come from packed weights, which have no gradients"
+WITHOUT = {
+    "onnx": "ONNX Runtime gives no gradients of a graph's outputs; give the model it was exported from",
+    "http": "no gradients pass through a URL; give the model behind it",
+    "https": "no gradients pass through a URL; give the model behind it",
+    "open_clip": _ZERO_SHOT,
+    "world:clip": _ZERO_SHOT,
+    "table": "a table of predictions has no gradients, nor answers for images that are yet to be made",
+}
+"""By scheme, or scheme and name."""
+
+
+def refuse_without_gradients(text: str) -> None:
+    """Raises SpecError where the spec alone shows that there are no gradients."""
+    spec = catalog.parse(text)
+    reason = WITHOUT.get(spec.scheme) or WITHOUT.get(f"{spec.scheme}:{spec.name}")
+    if reason is not None:
+        raise SpecError(f"{text}: {reason} (timm:, torchvision:, hf: or a torch module)")
+
+
+def refuse_independent_labels(name: str, head: Head) -> None:
+    """Raises SpecError where the labels of a classifier do not exclude each other."""
+    if head == "sigmoid":
+        raise SpecError(
+            f"{name}: each of its labels is on its own (head=sigmoid), and directions are searched for labels that "
+            "exclude each other; give a module with two outputs: for the logit z of the label, (0, z)"
+        )
+
+
+def chosen_label(labels: Sequence[str], label: str | None) -> str:
+    """Returns the label to watch; where none is named, the second of two. SpecError lists the classifier's labels."""
+    if label is None and len(labels) == 2:
+        return labels[1]
+    if label is None or label not in labels:
+        label_list = ", ".join(labels[:8]) + (", …" if len(labels) > 8 else "")
+        problem = "has no" if label is not None else f"has {len(labels)} labels: name one as"
+        raise SpecError(f"the classifier {problem} label{'' if label is None else f' {label!r}'}; it has {label_list}")
+    return label

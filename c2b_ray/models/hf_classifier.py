@@ -25,8 +25,7 @@ from c2b_ray.errors import InputError, SpecError, WeightsError
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.heads import outputs_of, stated_head
-from c2b_ray.models.spec_options import by_number
-from c2b_ray.models.spec_tables import label_fact, normalisation, options_of
+from c2b_ray.models.spec_options import by_number, label_fact, normalisation_words, options_of
 from c2b_ray.models.tensor_names import selection_of
 from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of, with_complement
 from c2b_ray.models.transformers_weights import check_header, load_strictly
@@ -135,7 +134,7 @@ def _processing(processor: Any) -> Iterator[ModelFact]:
             value += f", crop {' × '.join(str(side) for side in settings['crop_size'].values() if side)}"
         yield ModelFact("input size", value, _PROCESSOR)
     if settings.get("do_normalize", True) and settings.get("image_mean") and settings.get("image_std"):
-        yield ModelFact("normalisation", normalisation(settings["image_mean"], settings["image_std"]), _PROCESSOR)
+        yield ModelFact("normalisation", normalisation_words(settings["image_mean"], settings["image_std"]), _PROCESSOR)
     else:
         scaled = "pixels from 0 to 1" if settings.get("do_rescale", True) else "none"
         yield ModelFact("normalisation", scaled, _PROCESSOR)

@@ -30,11 +30,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor,
 from c2b_ray.errors import WeightsError
 from c2b_ray.extras import hint_for
 from c2b_ray.models import weights
-from c2b_ray.models.catalog import Spec
-from c2b_ray.models.spec_options import batches, positive, to_pil
-from c2b_ray.models.spec_tables import options_of
-from c2b_ray.models.tensor_names import selection_of
-from c2b_ray.models.text.captioned import (
+from c2b_ray.models.captioned import (
     CAPTION_TOKENS,
     among_usable,
     captions,
@@ -45,7 +41,10 @@ from c2b_ray.models.text.captioned import (
     scoring_prompt,
     wording,
 )
-from c2b_ray.models.text.chat_tokens import stop_ids
+from c2b_ray.models.catalog import Spec
+from c2b_ray.models.chat_tokens import stop_ids
+from c2b_ray.models.spec_options import batches, options_of, positive, to_pil
+from c2b_ray.models.tensor_names import selection_of
 from c2b_ray.models.torch_runtime import device_of
 from c2b_ray.models.transformers_lm import dtype_of
 from c2b_ray.models.transformers_weights import load_strictly

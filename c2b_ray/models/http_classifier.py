@@ -23,8 +23,7 @@ from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models.catalog import Spec, description_of
 from c2b_ray.models.json_service import JsonService, RequestLimits, RequestRefused, check_url
 from c2b_ray.models.output_kinds import looks_like_probabilities
-from c2b_ray.models.spec_options import batches, to_pil
-from c2b_ray.models.spec_tables import label_fact
+from c2b_ray.models.spec_options import batches, label_fact, to_pil
 from c2b_ray.roles import Description, Floats, ModelFact, Pixels
 from c2b_ray.tables import content_id
 

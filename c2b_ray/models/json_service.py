@@ -46,14 +46,14 @@ class RequestLimits:
 
 
 class RequestRefused(ServiceError):
-    """Raised where the service understood a request and refuses it; `said` is the service's message."""
+    """Raised where the service understood a request and refuses it; `reply` is the service's message."""
 
-    def __init__(self, message: str, said: str) -> None:
+    def __init__(self, message: str, reply: str) -> None:
         super().__init__(message)
-        self.said = said
+        self.reply = reply
 
     def __reduce__(self) -> tuple[type[RequestRefused], tuple[str, str]]:
-        return RequestRefused, (str(self), self.said)
+        return RequestRefused, (str(self), self.reply)
 
 
 class _Retryable(Exception):
@@ -76,12 +76,12 @@ class JsonService:
     ) -> None:
         self._url, self._key_variable, self._patience = url, key_variable, patience
         self._model, self._probe = model, probe
-        self._key = _key(key_variable)
+        self._key, policy = _key(key_variable), policy_of_environment()
         self._client = httpx.Client(
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
             timeout=httpx.Timeout(patience.timeout_s, pool=None),  # waiting for one's turn is no failure of the service
             limits=httpx.Limits(max_connections=patience.in_flight),
-            transport=_transport(patience),
+            transport=None if policy is None else GuardedTransport(policy, connections=patience.in_flight),
         )
 
     def close(self) -> None:
@@ -134,18 +134,16 @@ class JsonService:
             raise _Retryable(f"{type(error).__name__}: {self._clean(str(error))}") from None
         status = response.status_code
         if status == 429 or status >= 500:
-            raise _Retryable(f"HTTP {status} {self._said(response)}", _retry_after(response))
+            raise _Retryable(f"HTTP {status} {self._reply_of(response)}", _retry_after(response))
         if not response.is_success:
-            reply = self._said(response)
-            message = f"{self._url}{path}: HTTP {status}{self._meant()} ({reply}); {self._hint(response)}"
+            reply = self._reply_of(response)
+            model = f" for {self._model!r}" if self._model else ""
+            message = f"{self._url}{path}: HTTP {status}{model} ({reply}); {self._hint(response)}"
             raise RequestRefused(message, reply) if status in _OF_THE_REQUEST else ServiceError(message)
         try:
             return response.json()
         except (ValueError, RecursionError):
             raise _Retryable(f"its answer is not JSON: {self._clean(response.text)[:80]!r}") from None
-
-    def _meant(self) -> str:
-        return f" for {self._model!r}" if self._model else ""
 
     def _hint(self, response: httpx.Response) -> str:
         if response.status_code in (401, 403):
@@ -157,7 +155,7 @@ class JsonService:
             return "it refuses the request; its message says why"
         return "check the URL and the model's name" if self._model else "check the URL"
 
-    def _said(self, response: httpx.Response) -> str:
+    def _reply_of(self, response: httpx.Response) -> str:
         try:
             message = find(response.json(), "error", "message") or response.text
         except ValueError:
@@ -190,12 +188,6 @@ def check_url(url: str, key_variable: str) -> None:
         raise SpecError(f"{url}: no URL ({error}); expected http://host:8000/path") from error
     if not host:
         raise SpecError(f"{url}: a URL without a host; expected http://host:8000/path")
-
-
-def _transport(patience: RequestLimits) -> httpx.BaseTransport | None:
-    """Returns the transport that enforces this process's policy of URLs; None, for httpx's own, without a policy."""
-    policy = policy_of_environment()
-    return None if policy is None else GuardedTransport(policy, connections=patience.in_flight)
 
 
 def _key(variable: str) -> str:

@@ -36,11 +36,9 @@ from c2b_ray.errors import ConfigError, ServiceError, SpecError
 from c2b_ray.models.batched_run import Runtime, run
 from c2b_ray.models.catalog import Spec, description_of
 from c2b_ray.models.heads import HEADS, Outputs
-from c2b_ray.models.output_kinds import KINDS, Kind, OutputKind, judged
+from c2b_ray.models.output_kinds import KINDS, Kind, OutputKind, judged, trial_pictures
 from c2b_ray.models.pixels.preprocess import OnArrays, Preparation, Transform, batched
-from c2b_ray.models.spec_options import BATCH, batches
-from c2b_ray.models.spec_tables import label_fact
-from c2b_ray.models.trial_pictures import trial_pictures
+from c2b_ray.models.spec_options import BATCH, batches, label_fact
 from c2b_ray.roles import Blocks, Description, Floats, Head, ModelFact, Pixels, Shape
 from c2b_ray.tables import content_id
 
@@ -95,7 +93,7 @@ def failure_of(
     """Returns which of the pictures the model fails on and why, and what to do; `error` is what it raised for all of
     them together."""
     if len(images) < 2:
-        return f"failed on {len(images)} pictures: {_said(error)}"
+        return f"failed on {len(images)} pictures: {_in_words(error)}"
     failed: list[tuple[str, Exception]] = []
     for key, image in zip(keys, images, strict=True):
         try:
@@ -103,17 +101,17 @@ def failure_of(
         except Exception as single_error:  # whatever a stranger's code raises
             failed.append((key, single_error))
     if not failed:
-        return f"failed on {len(images)} pictures together, and on none of them alone: {_said(error)}"
+        return f"failed on {len(images)} pictures together, and on none of them alone: {_in_words(error)}"
     if len(failed) == len(images):
-        return f"failed on {len(images)} pictures: {_said(error)}"
+        return f"failed on {len(images)} pictures: {_in_words(error)}"
     key, first = failed[0]
     return (
-        f"failed on {len(failed)} of {len(images)} pictures, the first of them {key}: {_said(first)}. Answer with a "
-        "row of NaN for a picture that the model cannot take: it counts as an error, and the audit goes on"
+        f"failed on {len(failed)} of {len(images)} pictures, the first of them {key}: {_in_words(first)}. Answer with "
+        "a row of NaN for a picture that the model cannot take: it counts as an error, and the audit goes on"
     )
 
 
-def _said(error: Exception) -> str:
+def _in_words(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:LONGEST]}{'…' if len(str(error)) > LONGEST else ''}"
 
 
@@ -331,8 +329,8 @@ def _outputs(source: InMemory) -> Outputs:
     if len(labels) == 1 and source.head != "sigmoid":
         if source.head == "softmax":
             raise ConfigError("head", "softmax, but the model has one label, whose softmax is 1 for every picture")
-        said = f"one sigmoid: the score of {labels[0]!r}, against 'not {labels[0]}'"
-        fact = ModelFact("head", said, "the program that holds the model")
+        value = f"one sigmoid: the score of {labels[0]!r}, against 'not {labels[0]}'"
+        fact = ModelFact("head", value, "the program that holds the model")
         return Outputs((f"not {labels[0]}", labels[0]), "softmax", True, fact)
     if source.head != "sigmoid":
         return Outputs(labels)

@@ -71,13 +71,10 @@ def check_onnx(path: str, limits: OnnxLimits) -> OnnxSummary:
     for key in functions:
         _function(key, count)
     nodes = _graph(model.graph, count, 1)
-    if not model.graph.output or not any(_is_input(value, model.graph) for value in model.graph.input):
+    stored = {tensor.name for tensor in model.graph.initializer}
+    if not model.graph.output or all(value.name in stored for value in model.graph.input):
         raise WeightsError("its graph has no input or no output")
     return OnnxSummary(nodes, count.tensors, opset)
-
-
-def _is_input(value: Any, graph: Any) -> bool:
-    return value.name not in {tensor.name for tensor in graph.initializer}
 
 
 def _opset(model: Any) -> int:

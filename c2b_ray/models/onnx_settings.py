@@ -1,18 +1,17 @@
-"""What is stated about an ONNX graph's input, and where: by the spec, the file, its exporter, or the files beside it.
+"""How pictures become an ONNX graph's input: what is stated about it, where, and the preprocessing that follows.
 
-In this order, and the first that speaks of the normalisation speaks of all of it:
+A setting may be stated, in this order, and the first that speaks of the normalisation speaks of all of it, by
 
     the spec                         preprocess=, or mean= and std= (and scale=)
     the file's metadata              mean, std, scale, size, resize of the same names
     an exporter's metadata           Ultralytics; Image.NominalPixelRange and Image.BitmapPixelFormat
     a config beside the file         preprocessor_config.json (transformers, optimum), config.json (timm)
     the graph                        a uint8 input; the nodes at its start (`onnx_graph.start_of`)
-
-It decides nothing about pictures: `onnx_preprocessing` does.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import floor
@@ -21,8 +20,19 @@ from typing import Any
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.onnx_graph import start_of
-from c2b_ray.models.spec_options import WORDS, UnstatedPreprocessingError, by_number
+from c2b_ray.models.onnx_graph import Graph, start_of
+from c2b_ray.models.pixels.filters import Filter
+from c2b_ray.models.pixels.resize import Preprocessing
+from c2b_ray.models.spec_options import (
+    WORDS,
+    UnstatedPreprocessingError,
+    by_number,
+    height_and_width,
+    normalisation,
+    positive,
+    switch,
+)
+from c2b_ray.roles import ModelFact
 from c2b_ray.storage.manifest import read_json
 
 # The configs that transformers, optimum and timm write beside an exported ONNX file, read as settings of its input.
@@ -103,8 +113,8 @@ def _of_transformers(config: Mapping[str, Any], labels: tuple[list[str], str] | 
     geometry: dict[str, str] = {}
     if config.get("do_resize", True) and size:
         geometry = _geometry(config, size, crop if config.get("do_center_crop") else None)
-    sides = _read_sides(geometry.get("size", ""))
-    return ConfigSettings(PROCESSOR, normal, geometry, sides, labels)
+    sides = [int(side) for side in geometry.get("size", "").split(",") if side]
+    return ConfigSettings(PROCESSOR, normal, geometry, (sides[0], sides[-1]) if sides else None, labels)
 
 
 def _geometry(config: Mapping[str, Any], size: list[int], crop: list[int] | None) -> dict[str, str]:
@@ -154,11 +164,6 @@ def _sides(size: Any) -> list[int] | None:
     if isinstance(size, dict) and all(isinstance(size.get(side), int) for side in ("height", "width")):
         return [size["height"], size["width"]]
     return None
-
-
-def _read_sides(text: str) -> tuple[int, int] | None:
-    sides = [int(side) for side in text.split(",") if side]
-    return (sides[0], sides[-1]) if sides else None
 
 
 def _listed(values: Any) -> str:
@@ -298,3 +303,85 @@ def _normalisation(spec: Spec, groups: list[Sourced], dtype: str) -> Sourced:
             "mean= and std= together (?mean=0&std=1 for none), or ?preprocess=imagenet, unit, minus-one-one or none"
         )
     return {"scale": (str(1 / 255), "with mean and std"), **values}
+
+
+# From what is stated about an ONNX graph's input to the preprocessing of pictures, and to facts for a person.
+
+
+_FILTERS: tuple[Filter, ...] = ("bilinear", "bicubic")
+
+
+def preprocessing(given: Spec, settings: Settings, graph: Graph) -> Preprocessing:
+    """Returns the preprocessing of an input. Raises SpecError for settings that do not fit it, or a free size that
+    nothing states."""
+    spec = settings.spec(given)
+    height, width = _size(spec, graph, settings)
+    squash, resize = switch(spec, "squash"), positive(spec, "resize", min(height, width))
+    if squash and "resize" in spec.options:
+        raise SpecError(f"{spec.text}: squash=true takes pictures to the input's size at once; leave resize= out")
+    if resize < min(height, width):
+        raise SpecError(f"{spec.text}: resize={resize} is smaller than the {height} × {width} that the graph takes")
+    scale = _scale(spec)
+    mean, std = normalisation(spec, scale)
+    kind = next((kind for kind in _FILTERS if kind == spec.options.get("interpolation", "bilinear")), None)
+    order = spec.options.get("channels", "rgb").casefold()
+    if kind is None or order not in ("rgb", "bgr"):
+        option, allowed = ("interpolation", list(_FILTERS)) if kind is None else ("channels", ["rgb", "bgr"])
+        text = spec.options[option]
+        raise SpecError(f"{spec.text}: {option}={text!r}; {nearest(text, allowed)}")
+    return Preprocessing(
+        height, width, resize, tuple(mean), tuple(std), scale, graph.channels_last, graph.dtype, squash, kind,
+        order == "bgr",
+    )  # fmt: skip
+
+
+def facts_of(prepare: Preprocessing, settings: Settings, graph: Graph) -> tuple[ModelFact, ...]:
+    """Returns the input size, the way of resizing and the normalisation, each with its source."""
+    size = f"{prepare.height} × {prepare.width}"
+    source = "the graph's input" if None not in graph.sides else settings.sources.get("size", "")
+    if prepare.squash:
+        method, stated_by = f"squashed to {size}", settings.sources.get("squash")
+    else:
+        method, stated_by = f"shorter side to {prepare.resize}, then the centre {size}", settings.sources.get("resize")
+    method += f", {prepare.interpolation}"
+    return (
+        ModelFact("input size", size, source, option="" if None not in graph.sides else "size"),
+        ModelFact("resize and crop", method, stated_by or "nothing states it", stated_by is None, "resize"),
+        ModelFact("normalisation", _in_words(prepare), settings.sources["mean"], option="preprocess"),
+    )
+
+
+def _in_words(prepare: Preprocessing) -> str:
+    order = ", channels in the order blue, green, red" if prepare.bgr else ""
+    if prepare.dtype == "uint8":
+        return f"none: whole numbers from 0 to 255{order}"
+    if math.isclose(prepare.scale * 255, 1):
+        pixels = "pixels / 255"
+    else:
+        pixels = "pixels from 0 to 255" if prepare.scale == 1 else f"pixels × {prepare.scale:.6g}"
+    mean, std = (",".join(f"{x:.6g}" for x in dict.fromkeys(numbers)) for numbers in (prepare.mean, prepare.std))
+    return f"{pixels}, mean {mean}, std {std}{order}"
+
+
+def _size(spec: Spec, graph: Graph, settings: Settings) -> tuple[int, int]:
+    spec_size = height_and_width(spec, "size")
+    if None in graph.sides and spec_size is None:
+        free = " and ".join(name for name, side in zip(("height", "width"), graph.sides, strict=True) if side is None)
+        raise SpecError(
+            f"{spec.text}: the graph takes pictures of any {free}, and nothing states the size that it was trained "
+            "with; state it in pixels, such as ?size=224 (or ?size=HEIGHT,WIDTH)"
+        )
+    height, width = (fixed or side for fixed, side in zip(graph.sides, spec_size or (0, 0), strict=True))
+    if settings.sources.get("size") == "the spec" and spec_size != (height, width):
+        raise SpecError(f"{spec.text}: size={spec.options['size']}, but the graph takes {height} × {width}")
+    return height, width
+
+
+def _scale(spec: Spec) -> float:
+    try:
+        scale = float(spec.options["scale"])
+    except ValueError:
+        scale = math.nan
+    if not math.isfinite(scale):
+        raise SpecError(f"{spec.text}: scale={spec.options['scale']!r} is not a number")
+    return scale

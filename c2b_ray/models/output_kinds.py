@@ -17,13 +17,14 @@ It knows no library of models.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import shake_256
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from c2b_ray.errors import ServiceError, SpecError, nearest
-from c2b_ray.roles import Floats, Head
+from c2b_ray.roles import Floats, Head, Pixels
 
 Rows = NDArray[np.float64]
 """Numbers on the trial pictures, (pictures, labels), without rows that hold none."""
@@ -330,3 +331,26 @@ def _ask(option: str) -> str:
 def _example(rows: Rows) -> str:
     row = rows[-1]
     return f"a row is {', '.join(f'{value:.4g}' for value in row[:5])}{', …' if len(row) > 5 else ''}"
+
+
+# The pictures on which a model is tried before it is used: fourteen, the same in every process and on every
+# machine.
+
+
+BLANK = ((0, 0, 0), (128, 128, 128), (255, 255, 255), (230, 25, 25), (25, 200, 40), (30, 60, 235))
+
+
+def trial_pictures(height: int, width: int) -> list[Pixels]:
+    """Returns fourteen pictures, uint8 (height, width, 3), the most telling ones last."""
+    pictures = [np.full((height, width, 3), color, np.uint8) for color in BLANK]
+    rows, columns = np.indices((height, width))
+    fades = 255 * columns // max(1, width - 1), 255 * rows // max(1, height - 1)
+    pictures.append(np.stack([fades[0], fades[1], 255 - fades[0]], axis=2).astype(np.uint8))
+    pictures.append(np.stack([255 - fades[1]] * 3, axis=2).astype(np.uint8))
+    squares = (columns * 8 // width + rows * 8 // height) % 2 == 0
+    pictures.append(np.where(squares[..., None], (250, 220, 40), (20, 30, 90)).astype(np.uint8))
+    for seed, cells in enumerate((4, 7, 16, 32, max(height, width))):
+        # Of a hash, because NumPy may change its generators' streams.
+        data = np.frombuffer(shake_256(f"trial {seed}".encode()).digest(cells * cells * 3), np.uint8)
+        pictures.append(data.reshape(cells, cells, 3)[rows * cells // height, columns * cells // width])
+    return pictures

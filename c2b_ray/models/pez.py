@@ -30,10 +30,13 @@ def hard_prompt(encoder: Any, target: Floats, seed: int, steps: int = STEPS) -> 
             f"{type(encoder).__name__}: pez needs an open_clip encoder, through whose text tower gradients go"
         )
     model, tokenizer = encoder.text_tower
-    table = _table(model)
+    tower = getattr(model, "text", model)  # whose largest table has the tokens' embeddings
+    table = max((m for m in tower.modules() if isinstance(m, nn.Embedding)), key=lambda table: table.num_embeddings)
     ids = tokenizer([""])[0].to(table.weight.device)
     frame = torch.cat([ids[:1], torch.full((TOKENS,), 3, device=ids.device), ids[1:]])[: len(ids)]
-    token_ids = _usable(tokenizer, table.num_embeddings, set(ids.tolist()))
+    special = set(ids.tolist())
+    # Tokens that are text.
+    token_ids = [i for i in range(table.num_embeddings) if i not in special and _decoded(tokenizer, [i]).strip(" <>|")]
     vocabulary = table.weight.detach().float()[token_ids]
     noise = torch.Generator().manual_seed(seed)
     soft = vocabulary[torch.randint(len(token_ids), (TOKENS,), generator=noise)].clone().requires_grad_(True)
@@ -64,17 +67,6 @@ def _embedded(model: Any, table: nn.Embedding, frame: Tensor, hard: Tensor) -> T
     finally:
         handle.remove()
     return result
-
-
-def _table(model: Any) -> nn.Embedding:
-    """Returns the token embeddings of the text tower: its largest table."""
-    tower = getattr(model, "text", model)
-    return max((m for m in tower.modules() if isinstance(m, nn.Embedding)), key=lambda table: table.num_embeddings)
-
-
-def _usable(tokenizer: Any, count: int, special: set[int]) -> list[int]:
-    """Returns the tokens that are text."""
-    return [i for i in range(count) if i not in special and _decoded(tokenizer, [i]).strip(" <>|")]
 
 
 def _decoded(tokenizer: Any, ids: list[int]) -> str:

@@ -13,15 +13,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from c2b_ray.errors import InputError, ServiceError, SpecError
+from c2b_ray.models.captioned import among_usable, captioned, no_answer, no_caption, parse_answer, scores_among_usable
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.text.captioned import (
-    among_usable,
-    captioned,
-    no_answer,
-    no_caption,
-    parse_answer,
-    scores_among_usable,
-)
 from c2b_ray.roles import (
     Answer,
     CaptionReply,

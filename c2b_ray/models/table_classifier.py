@@ -41,8 +41,7 @@ from c2b_ray.models.heads import Outputs, outputs_of, stated_head
 from c2b_ray.models.output_kinds import OutputKind
 from c2b_ray.models.prediction_columns import PredictionColumns, choose
 from c2b_ray.models.prediction_files import read, rows_in_footer, texts_of, without_lists
-from c2b_ray.models.spec_options import read_labels
-from c2b_ray.models.spec_tables import options_of
+from c2b_ray.models.spec_options import options_of, read_labels
 from c2b_ray.names import repeated_names, seen
 from c2b_ray.roles import Description, Floats, ModelFact, Pixels
 from c2b_ray.storage import resolve

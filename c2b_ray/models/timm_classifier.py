@@ -39,12 +39,11 @@ from timm.data.transforms_factory import create_transform
 from timm.models import get_pretrained_cfg, save_for_hf
 
 from c2b_ray.errors import InputError, SpecError, WeightsError, nearest
-from c2b_ray.models import building, weights
+from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.heads import outputs_of, refuse_other_heads
 from c2b_ray.models.pixels.preprocess import shape_of
-from c2b_ray.models.spec_options import numbers, positive, truth
-from c2b_ray.models.spec_tables import label_fact, normalisation, options_of
+from c2b_ray.models.spec_options import label_fact, normalisation_words, numbers, options_of, positive, truth
 from c2b_ray.models.tensor_names import TensorNames, check_fit, kinds_of, naming, selection_of
 from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of, with_complement
 from c2b_ray.models.training import Trainable
@@ -261,7 +260,7 @@ def load(spec: Spec) -> TorchClassifier:
     used."""
     spec.options_among(_OPTIONS)
     runtime = runtime_of(spec)
-    built = building.built(partial(build, spec, loaded=True))
+    built = weights.built(partial(build, spec, loaded=True))
     description, data = _known(spec, built)
     transform = create_transform(**data, is_training=False)
     module = with_complement(built.module, built.module.num_classes)
@@ -291,14 +290,11 @@ def trainable(spec: Spec) -> Trainable:
     query = f"?{urlencode(options, safe=',')}" if options else ""
     transform = create_transform(**data, is_training=False)
 
-    def module(loaded: bool) -> Any:
-        return build(spec, loaded).module
-
     return Trainable(
         spec.text,
         description,
         transform,
-        module,
+        lambda loaded: build(spec, loaded).module,
         partial(_saved, local, description.labels),
         lambda folder: f"timm:{folder}{query}",
     )
@@ -359,9 +355,7 @@ def _size(data: dict[str, Any]) -> str:
 
 
 def _facts(spec: Spec, built: BuiltModule, data: dict[str, Any], labels: tuple[str, ...]) -> tuple[ModelFact, ...]:
-    def fact(name: str, value: str, *options: str) -> ModelFact:
-        return _fact(spec, built, name, value, options)
-
+    fact = partial(_fact, spec, built)
     architecture = str(built.module.pretrained_cfg.get("architecture") or spec.name)
     source = CONFIG if built.config is not None else spec.text.partition("?")[0]
     return (
@@ -370,11 +364,11 @@ def _facts(spec: Spec, built: BuiltModule, data: dict[str, Any], labels: tuple[s
         fact("input size", _size(data), "size"),
         fact("crop", f"{data['crop_mode']}, {data['crop_pct']:g} of the picture", "crop_pct", "crop_mode"),
         fact("interpolation", str(data["interpolation"]), "interpolation"),
-        fact("normalisation", normalisation(data["mean"], data["std"]), "mean", "std"),
+        fact("normalisation", normalisation_words(data["mean"], data["std"]), "mean", "std"),
     )
 
 
-def _fact(spec: Spec, built: BuiltModule, name: str, value: str, options: tuple[str, ...]) -> ModelFact:
+def _fact(spec: Spec, built: BuiltModule, name: str, value: str, *options: str) -> ModelFact:
     """Returns a fact of the preprocessing. It is assumed where weights of one's own are prepared like timm's default
     tag, or where a config.json states no such key."""
     if all(option in spec.options for option in options):

@@ -25,7 +25,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from c2b_ray.config.placement import Decoder, Precision
 from c2b_ray.errors import ServiceError, SpecError, WeightsError
 from c2b_ray.models import devices
-from c2b_ray.models.activation_heads import last_layer
 from c2b_ray.models.batched_run import Compute, Runtime, compiled, run
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.devices import why_unused
@@ -325,3 +324,13 @@ class TorchClassifier:
             return run(penultimate, images, self.preparation, self.runtime)
         finally:
             handle.remove()
+
+
+def last_layer(module: nn.Module, outputs: int) -> nn.Module:
+    """Returns the last linear layer with that many outputs, also where it is written as a convolution of one pixel."""
+    for part in reversed(list(module.modules())):
+        if isinstance(part, nn.Linear) and part.out_features == outputs:
+            return part
+        if isinstance(part, nn.Conv2d) and part.out_channels == outputs and part.kernel_size == (1, 1):
+            return part
+    raise SpecError(f"{type(module).__name__} has no linear layer of {outputs} outputs, whose inputs would be features")

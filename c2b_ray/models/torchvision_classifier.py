@@ -38,15 +38,14 @@ from torch import nn
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models import tensor_names, weights
-from c2b_ray.models.building import built
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.heads import outputs_of, refuse_other_heads
 from c2b_ray.models.pixels.preprocess import shape_of
-from c2b_ray.models.spec_options import numbers, positive
-from c2b_ray.models.spec_tables import label_fact, normalisation, options_of
+from c2b_ray.models.spec_options import label_fact, normalisation_words, numbers, options_of, positive
 from c2b_ray.models.tensor_names import TensorKind, TensorNames, check_fit, kinds_of, naming, selection_of
 from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of, with_complement
 from c2b_ray.models.training import Trainable
+from c2b_ray.models.weights import built
 from c2b_ray.roles import Description, ModelFact
 from c2b_ray.tables import content_id
 
@@ -66,12 +65,7 @@ def load(spec: Spec) -> TorchClassifier:
     spec.options_among(_OPTIONS)
     runtime = runtime_of(spec)
     weights_choice = _chosen(spec)
-    module = (
-        _published(spec, weights_choice.published)
-        if weights_choice.own is None
-        else _with_weights_of(spec, weights_choice.own)
-    )
-    module = with_complement(module, _count(weights_choice))
+    module = with_complement(_loaded(spec, weights_choice), _count(weights_choice))
     description = _known(spec, weights_choice)
     return TorchClassifier(
         module,
@@ -99,13 +93,9 @@ def trainable(spec: Spec) -> Trainable:
     refuse_other_heads(spec, description, _count(weights_choice))
 
     def build(loaded: bool) -> nn.Module:
-        if not loaded:
-            return _anew(spec, len(description.labels))
-        return (
-            _published(spec, weights_choice.published)
-            if weights_choice.own is None
-            else _with_weights_of(spec, weights_choice.own)
-        )
+        if loaded:
+            return _loaded(spec, weights_choice)
+        return _empty(spec, len(description.labels), auxiliary=False, drawn=True)
 
     def reload(folder: str) -> str:
         rewritten = ("weights", "labels", *tensor_names.OPTIONS)
@@ -122,12 +112,6 @@ def trainable(spec: Spec) -> Trainable:
         lambda module: {_FILE: save({k: v.contiguous() for k, v in module.state_dict().items()}), _LABELS: labels},
         reload,
     )
-
-
-def _anew(spec: Spec, count: int) -> nn.Module:
-    arguments = {"aux_logits": False, "init_weights": True} if spec.name in _AUXILIARY else {}
-    module: nn.Module = torchvision.models.get_model(spec.name, weights=None, num_classes=count, **arguments)
-    return module
 
 
 @dataclass(frozen=True)
@@ -182,20 +166,19 @@ def _outline(spec: Spec, outputs: int, auxiliary: bool) -> dict[str, TensorKind]
     return kinds_of(module.state_dict())
 
 
-def _empty(spec: Spec, outputs: int, auxiliary: bool) -> nn.Module:
+def _empty(spec: Spec, outputs: int, auxiliary: bool, drawn: bool = False) -> nn.Module:
+    """Returns the module without a file's weights. `drawn`: whether its random ones are meant to be used."""
     # Left to themselves, the architectures with auxiliary heads warn.
-    arguments = {"init_weights": False, "aux_logits": auxiliary} if spec.name in _AUXILIARY else {}
+    arguments = {"init_weights": drawn, "aux_logits": auxiliary} if spec.name in _AUXILIARY else {}
     module: nn.Module = torchvision.models.get_model(spec.name, weights=None, num_classes=outputs, **arguments)
     return module
 
 
 def _known(spec: Spec, weights_choice: _Chosen) -> Description:
     published, own_weights = weights_choice.published, weights_choice.own
+    count = _count(weights_choice)
     # The last digits of a published file's address are its checksum.
-    count, identity = (
-        _count(weights_choice),
-        published.url if own_weights is None else weights.file_revision(own_weights.file),
-    )
+    identity = published.url if own_weights is None else weights.file_revision(own_weights.file)
     outputs = outputs_of(spec, count, published.meta["categories"] if count == _IMAGENET else None)
     labels, selected = outputs.labels, [*selection_of(spec).identity, *outputs.identity]
     revision = content_id("torchvision", spec.name, identity, repr(weights_choice.transform), labels, *selected)
@@ -228,7 +211,10 @@ def _facts(spec: Spec, weights_choice: _Chosen, labels: tuple[str, ...]) -> tupl
         label_fact(spec, labels, source if own_weights is not None else weights_name, assumed=own_weights is not None),
         fact("input size", scaled, sizes, "size"),
         fact(
-            "normalisation", normalisation(transform.mean, transform.std), {"mean", "std"} <= set(spec.options), "mean"
+            "normalisation",
+            normalisation_words(transform.mean, transform.std),
+            {"mean", "std"} <= set(spec.options),
+            "mean",
         ),
     )
 
@@ -245,6 +231,18 @@ def _preprocessing(spec: Spec, published: Any) -> Any:
     transform.mean = numbers(spec, "mean") or transform.mean
     transform.std = numbers(spec, "std") or transform.std
     return transform
+
+
+def _loaded(spec: Spec, weights_choice: _Chosen) -> nn.Module:
+    """Returns the module with the weights of the choice."""
+    own_weights = weights_choice.own
+    if own_weights is None:
+        return _published(spec, weights_choice.published)
+    tensors = weights.read_safetensors(own_weights.file)
+    module: nn.Module = built(partial(_empty, spec, own_weights.outputs, own_weights.auxiliary))
+    named = {name: tensors[source] for name, source in own_weights.names.names.items()}
+    weights.load_into(module, named, own_weights.file)
+    return module
 
 
 def _published(spec: Spec, published: Any) -> nn.Module:
@@ -286,13 +284,3 @@ def _classes(shapes: Mapping[str, tuple[int, ...]], file: Path) -> int:
             "without its head, or weights of another library; give those of the whole classifier"
         )
     return shapes[layers[-1][1]][0]
-
-
-def _with_weights_of(spec: Spec, own_weights: _Own) -> nn.Module:
-    """Returns the module with the file's tensors."""
-    tensors = weights.read_safetensors(own_weights.file)
-    module: nn.Module = built(partial(_empty, spec, own_weights.outputs, own_weights.auxiliary))
-    weights.load_into(
-        module, {name: tensors[source] for name, source in own_weights.names.names.items()}, own_weights.file
-    )
-    return module

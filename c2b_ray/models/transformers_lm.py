@@ -32,10 +32,18 @@ from c2b_ray.errors import SpecError, nearest
 from c2b_ray.extras import hint_for
 from c2b_ray.models import devices
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.spec_tables import options_of
+from c2b_ray.models.chat_tokens import (
+    ChatTokens,
+    PrefixCache,
+    Row,
+    RowLimits,
+    Sampler,
+    Tokenised,
+    no_language_model,
+    writable_mask,
+)
+from c2b_ray.models.spec_options import options_of
 from c2b_ray.models.tensor_names import selection_of
-from c2b_ray.models.text.chat_tokens import ChatTokens, Tokenised, no_language_model
-from c2b_ray.models.text.sampling import PrefixCache, Row, RowLimits, Sampler, writable_mask
 from c2b_ray.models.torch_runtime import DTYPES, device_of
 from c2b_ray.models.transformers_weights import load_strictly
 from c2b_ray.models.weights import language_model_revision

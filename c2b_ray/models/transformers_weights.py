@@ -76,7 +76,8 @@ def check_header(
     """
     if selection.prefix:
         folder = _folder(source, arguments)
-        return naming((), _names(folder), folder, selection).facts(folder)
+        names = [name for file in _files(folder) for name in weights.read_kinds(file)]
+        return naming((), names, folder, selection).facts(folder)
     if not is_accelerate_available():
         return ()
     return load_strictly(kind, source, selection, optional, device_map="meta", **arguments).facts
@@ -178,10 +179,6 @@ def _check_shards(directory: Path) -> None:
         raise WeightsError(
             f"{directory}: {len(absent)} shards that its index lists are absent ({listed(absent)}); copy them there too"
         )
-
-
-def _names(directory: Path) -> list[str]:
-    return [name for file in _files(directory) for name in weights.read_kinds(file)]
 
 
 def _shared(names: Collection[str]) -> list[str]:

@@ -18,9 +18,9 @@ from vllm import LLM, SamplingParams
 from vllm.sampling_params import StructuredOutputsParams
 
 from c2b_ray.errors import WeightsError
+from c2b_ray.models.captioned import CAPTION_TOKENS, answers, captions, question_prompt
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.openai_captioner import ANSWER_TOKENS, data_uri
-from c2b_ray.models.text.captioned import CAPTION_TOKENS, answers, captions, question_prompt
+from c2b_ray.models.openai_api import ANSWER_TOKENS, data_uri
 from c2b_ray.models.vllm_revision import captioner_of
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, Pixels, Question
 

@@ -34,8 +34,7 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from c2b_ray.errors import ServiceError, SpecError, WeightsError
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.text.chat_tokens import ChatTokens, Tokenised, no_language_model
-from c2b_ray.models.text.sampling import unwritable
+from c2b_ray.models.chat_tokens import ChatTokens, Tokenised, no_language_model, unwritable
 from c2b_ray.models.vllm_plugin import OWNER
 from c2b_ray.models.weights import language_model_revision
 from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb

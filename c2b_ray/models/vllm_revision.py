@@ -12,8 +12,8 @@ from typing import Any
 
 from c2b_ray.errors import SpecError
 from c2b_ray.models import weights
+from c2b_ray.models.captioned import wording
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.text.captioned import wording
 from c2b_ray.roles import Description
 from c2b_ray.tables import content_id
 

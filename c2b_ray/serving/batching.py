@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from c2b_ray.config.placement import Computing
 from c2b_ray.errors import ConfigError, InputError, ServiceError
 from c2b_ray.models import as_placed, catalog, devices
-from c2b_ray.models.gpu_meter import GpuMeter
+from c2b_ray.models.devices import GpuMeter
 from c2b_ray.serving.meters import batch_filled, rows_answered, worked
 
 Item = TypeVar("Item")

@@ -15,7 +15,7 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.models.text.captioned import among_usable, no_answer, no_caption, scores_among_usable
+from c2b_ray.models.captioned import among_usable, no_answer, no_caption, scores_among_usable
 from c2b_ray.roles import Answer, CaptionReply, Floats, Head, Neighbours, Pixels, Question
 from c2b_ray.serving.channel import Channel
 from c2b_ray.serving.in_app import InApp

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from c2b_ray.models.pixels.shape import shaped
-from c2b_ray.processes.pool import Processes
+from c2b_ray.models.pixels.resize import shaped
+from c2b_ray.processes import Processes
 from c2b_ray.roles import Blocks, Floats, Pixels, Shape
 from c2b_ray.serving.batching import ModelThreads
 from c2b_ray.steps.decode import BATCH_PIXELS, decode_batch, pixel_count

@@ -7,7 +7,7 @@ paper; where a paper and its code disagree it names both and the default.
 """
 
 from c2b_ray.stats.amplification import directional_bias_amplification, leakage
-from c2b_ray.stats.clusters import EffectiveImages, effective_images, effective_pairs
+from c2b_ray.stats.clusters import effective_images, effective_pairs
 from c2b_ray.stats.contrasts import (
     contrast_counts,
     contrast_interval,
@@ -17,7 +17,6 @@ from c2b_ray.stats.contrasts import (
 )
 from c2b_ray.stats.distances import frechet_distance, kernel_distance
 from c2b_ray.stats.interaction import (
-    CrossedCells,
     crossed,
     expected_accuracies,
     interaction_interval,
@@ -27,7 +26,6 @@ from c2b_ray.stats.interaction import (
 )
 from c2b_ray.stats.intervals import (
     ContrastTest,
-    Verdict,
     benjamini_hochberg,
     bias_score_interval,
     bias_score_p_values,
@@ -39,14 +37,8 @@ from c2b_ray.stats.intervals import (
     verdicts,
     wilson_interval,
 )
-from c2b_ray.stats.latent import orthogonality_penalty, project_to_hyperplane, total_variation_loss
 from c2b_ray.stats.outcomes import (
-    Agreement,
-    Difference,
-    KeywordScores,
     Many,
-    Recall,
-    Shares,
     bias_outcomes,
     keyword_scores,
     match_threshold,
@@ -68,12 +60,11 @@ from c2b_ray.stats.paired import (
 )
 from c2b_ray.stats.pooled import PooledScores, pooled_bias_scores, shrunken
 from c2b_ray.stats.rate_evidence import RateBatch, RateEvidence, e_q_values, more_evidence, no_evidence
-from c2b_ray.stats.rates import MannWhitney, RateEstimate, Trials, failure_rates, mann_whitney, rate_ratios
+from c2b_ray.stats.rates import Trials, failure_rates, mann_whitney, rate_ratios
 from c2b_ray.stats.retrieval import recall_at
-from c2b_ray.stats.sample_size import MOST_IMAGES, images_to_settle, paired_images_to_settle
+from c2b_ray.stats.sample_size import images_to_settle, paired_images_to_settle
 from c2b_ray.stats.scores import Floats, Ints, bias_score_deviations, bias_scores, kl_from_uniform, paper_verdicts
 from c2b_ray.stats.sequential import (
-    Evidence,
     chances_to_settle,
     confidence_sequence,
     evidence_paths,
@@ -85,26 +76,14 @@ from c2b_ray.stats.sequential import (
 from c2b_ray.stats.skew import max_skew, ndkl
 
 __all__ = [
-    "MOST_IMAGES",
-    "Agreement",
     "ContrastTest",
-    "CrossedCells",
-    "Difference",
-    "EffectiveImages",
-    "Evidence",
     "Floats",
     "Ints",
-    "KeywordScores",
-    "MannWhitney",
     "Many",
     "PooledScores",
     "RateBatch",
-    "RateEstimate",
     "RateEvidence",
-    "Recall",
-    "Shares",
     "Trials",
-    "Verdict",
     "benjamini_hochberg",
     "bias_outcomes",
     "bias_score_deviations",
@@ -146,7 +125,6 @@ __all__ = [
     "more_evidence",
     "ndkl",
     "no_evidence",
-    "orthogonality_penalty",
     "outcome_difference",
     "outcome_shares",
     "p_value_of_limit",
@@ -160,7 +138,6 @@ __all__ = [
     "phi_difference_interval",
     "phi_difference_p_values",
     "pooled_bias_scores",
-    "project_to_hyperplane",
     "rate_ratios",
     "recall_at",
     "recall_of_matches",
@@ -171,7 +148,6 @@ __all__ = [
     "sequential_p_values",
     "sequential_verdicts",
     "shrunken",
-    "total_variation_loss",
     "verdict_agreement",
     "verdicts",
     "wilson_interval",

@@ -17,18 +17,6 @@ from c2b_ray.stats.disparity import Chance
 from c2b_ray.stats.resampling import bootstrap_weights, upper_tail
 from c2b_ray.stats.scores import Floats, Ints
 
-__all__ = [
-    "Amplification",
-    "AmplificationAnswers",
-    "SignRule",
-    "amplification",
-    "amplification_of_counts",
-    "directional_bias_amplification",
-    "directions_of",
-    "leakage",
-]
-
-
 SignRule = Literal["code", "formula"]
 """The direction of a pair that is exactly independent: 0 in the authors' code, -1 by the papers' formula."""
 

@@ -23,21 +23,6 @@ from numpy.typing import ArrayLike, NDArray
 from c2b_ray.stats.intervals import wilson
 from c2b_ray.stats.roots import deviations
 
-__all__ = [
-    "METRICS",
-    "ClassMetric",
-    "Outcomes",
-    "area_under_roc",
-    "area_under_roc_variance",
-    "balanced_accuracy",
-    "calibration_error",
-    "f1_score",
-    "precision",
-    "recall",
-    "top_k_accuracy",
-]
-
-
 Mask = NDArray[np.bool_]
 BINS = 15
 """Bins of probabilities of equal width, as in Guo et al. 2017."""

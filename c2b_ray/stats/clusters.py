@@ -28,21 +28,6 @@ from c2b_ray.stats.rates import RateEstimate, ratios_of
 from c2b_ray.stats.roots import checked_levels, deviations
 from c2b_ray.stats.scores import Floats, checked_counts, checked_pairs
 
-__all__ = [
-    "ClusteredSides",
-    "Correlation",
-    "EffectiveImages",
-    "cluster_correlation",
-    "cluster_design",
-    "clustered_more_p_values",
-    "clustered_rate_ratios",
-    "clustered_rates",
-    "effective_images",
-    "effective_pairs",
-    "with_other_variance",
-]
-
-
 SCALES = np.linspace(0.0, 0.3, 31)
 """The grid of standard deviations of caption effects, at an accuracy of .8."""
 

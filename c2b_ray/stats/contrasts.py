@@ -35,15 +35,6 @@ from scipy.special import expit, logit, ndtr, stdtr, stdtrit
 from c2b_ray.stats.roots import FARTHEST, MOST_DEVIATIONS, PRECISION, checked_margin, crossing, deviations, falling_root
 from c2b_ray.stats.scores import Floats, Ints, by_blocks
 
-__all__ = [
-    "Design",
-    "contrast_counts",
-    "contrast_interval",
-    "contrast_none_p_values",
-    "contrast_p_values",
-    "contrast_reach",
-]
-
 PSEUDO = 0.5  # right answers, and as many wrong ones, added to every cell
 STEPS = 5.0  # weight of the sum's own steps in the move of t
 NEAR = 1e-3  # deviates within which log(u / d) / d is its limit

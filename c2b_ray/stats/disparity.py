@@ -19,9 +19,6 @@ from scipy.special import gammaln, xlogy
 from c2b_ray.stats.resampling import LEAST_SAMPLED, bootstrap_weights, upper_tail
 from c2b_ray.stats.scores import Floats, Ints
 
-__all__ = ["Chance", "Disparity", "Scores", "disparity", "extreme_divergences", "kl_of_rates"]
-
-
 # The least and the largest KL from uniform among the rates that a test with a given limit does not reject
 # (Fieller's region).
 

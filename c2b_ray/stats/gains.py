@@ -14,9 +14,6 @@ from scipy.special import stdtrit
 from c2b_ray.stats.roots import checked_levels
 from c2b_ray.stats.scores import Floats, Ints
 
-__all__ = ["BalancedAccuracy", "Gain", "balanced_accuracy", "mean_gain"]
-
-
 RESAMPLES = 2000
 
 

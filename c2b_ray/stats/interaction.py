@@ -1,7 +1,7 @@
 """Intersections of two attributes: how far a cell's accuracy is from what the two attributes, taken alone, explain.
 
 Knows tables of counts, one attribute down and the other across; knows nothing of images or of what the attributes are.
-Which cells' deviations are shadows of others' is `stats.interaction`'. Intersections matter because a classifier can be
+Intersections matter because a classifier can be
 fair on each of two attributes and unfair on their combination (Buolamwini & Gebru 2018, Gender Shades; Kearns et al.
 2018, fairness gerrymandering).
 """
@@ -19,20 +19,6 @@ from c2b_ray.stats.contrasts import contrast_counts, contrast_interval, contrast
 from c2b_ray.stats.intervals import benjamini_hochberg
 from c2b_ray.stats.roots import checked_levels, checked_margin
 from c2b_ray.stats.scores import Floats
-
-__all__ = [
-    "CrossedCells",
-    "Separated",
-    "crossed",
-    "expected_accuracies",
-    "interaction_interval",
-    "interaction_none_p_values",
-    "interaction_p_values",
-    "interactions",
-    "separated",
-    "weighted_counts",
-]
-
 
 Bools = NDArray[np.bool_]
 

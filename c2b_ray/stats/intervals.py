@@ -14,22 +14,6 @@ from c2b_ray.stats.contrasts import contrast_counts, contrast_interval, contrast
 from c2b_ray.stats.roots import checked_levels, checked_margin, deviations
 from c2b_ray.stats.scores import Floats, Ints, checked_cells, checked_counts, mean_of_others
 
-__all__ = [
-    "ContrastTest",
-    "Verdict",
-    "benjamini_hochberg",
-    "bias_score_interval",
-    "bias_score_p_values",
-    "contrast_test",
-    "equivalence_p_values",
-    "p_value_of_limit",
-    "rogan_gladen",
-    "selected_confidence",
-    "verdicts",
-    "wilson_interval",
-]
-
-
 Values = NDArray[Any] | Sequence[float]
 
 

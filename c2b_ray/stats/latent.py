@@ -16,24 +16,6 @@ from scipy.special import expit
 from c2b_ray.stats.intervals import wilson_interval
 from c2b_ray.stats.scores import Floats
 
-__all__ = [
-    "Evidence",
-    "Hyperplane",
-    "Target",
-    "alignment",
-    "consistent_change_loss",
-    "curved_scores",
-    "fit_hyperplane",
-    "measured_target",
-    "orthogonality_penalty",
-    "project_to_hyperplane",
-    "signed_orthogonality",
-    "spanned",
-    "total_variation_loss",
-    "weigh_direction",
-]
-
-
 FLOOR = 1e-10  # the code's; the paper's Eq. 3 has none and is infinite for a constant prediction
 RANK_TOLERANCE = 1e-10  # relative to the largest: a smaller pivot is a direction that the others already span
 

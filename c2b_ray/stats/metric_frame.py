@@ -17,8 +17,6 @@ from c2b_ray.stats.intervals import wilson
 from c2b_ray.stats.roots import checked_levels, deviations
 from c2b_ray.stats.scores import Floats, Ints, mean_of_others
 
-__all__ = ["MetricFrame", "Permuted", "label_frames", "metric_frame", "permuted_scores", "resampled"]
-
 Against = Literal["between_groups", "to_overall"]
 RESAMPLES = 1000
 MOST_PERMUTATIONS = 1999

@@ -31,9 +31,6 @@ from scipy.special import chdtrc, xlogy
 from c2b_ray.stats.roots import deviations
 from c2b_ray.stats.scores import checked_counts
 
-__all__ = ["CalibrationCounts", "Corrected", "Run", "corrected", "corrected_runs", "misfit_p_value", "misfit_p_values"]
-
-
 Floats = NDArray[np.float64]
 
 ITERATIONS = 1000

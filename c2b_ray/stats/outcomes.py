@@ -16,23 +16,6 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from c2b_ray.stats.scores import Floats, Ints
 
-__all__ = [
-    "Agreement",
-    "Difference",
-    "KeywordScores",
-    "Many",
-    "Recall",
-    "Shares",
-    "bias_outcomes",
-    "keyword_scores",
-    "match_threshold",
-    "outcome_difference",
-    "outcome_shares",
-    "recall_of_matches",
-    "verdict_agreement",
-]
-
-
 Many = Literal["nearest", "any", "majority"]
 """The rule that decides where one bias matches several others."""
 

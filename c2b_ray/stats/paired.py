@@ -3,7 +3,7 @@
 Knows counts per cell: how many images both classifiers answered, and how many only one of them got right. An image that
 both get right, or both wrong, says nothing about which is better, so comparing on pairs needs far fewer images than
 comparing two separate samples. Counts need not be whole: where a few captions drew the images, they are of an effective
-number of pairs (`clusters.effective_pairs`). Knows nothing of images, tables or many tests at once (`testing`). Cells
+number of pairs (`clusters.effective_pairs`). Knows nothing of images, tables or many tests at once. Cells
 are taken as independent samples.
 """
 
@@ -17,19 +17,6 @@ from scipy.special import betainc, ndtr
 
 from c2b_ray.stats.roots import MOST_DEVIATIONS, checked_margin, deviations
 from c2b_ray.stats.scores import Floats, accuracies, checked_pairs, mean_of_others
-
-__all__ = [
-    "error_consistency",
-    "mcnemar_p_values",
-    "paired_difference",
-    "paired_difference_interval",
-    "paired_difference_p_values",
-    "paired_equivalence_p_values",
-    "phi_difference",
-    "phi_difference_interval",
-    "phi_difference_p_values",
-]
-
 
 STEPS, PRECISION = 80, 1e-13  # of a search; about ten steps are taken
 

@@ -16,9 +16,6 @@ from c2b_ray.stats.clusters import cluster_design, with_other_variance
 from c2b_ray.stats.contrasts import contrast_interval, contrast_none_p_values, contrast_p_values
 from c2b_ray.stats.scores import BLOCK, Floats
 
-__all__ = ["PooledScores", "pooled_bias_scores", "shrunken"]
-
-
 PSEUDO = 0.5
 """Right answers, and as many wrong ones, added to a cell where its variance is needed: it is never exactly 0."""
 

@@ -34,9 +34,6 @@ from c2b_ray.stats.rates import Trials
 from c2b_ray.stats.roots import checked_levels
 from c2b_ray.stats.scores import Floats, Ints
 
-__all__ = ["RateBatch", "RateEvidence", "e_q_values", "more_evidence", "no_evidence"]
-
-
 # Bets on one batch of draws: payoffs under which a caption that fails like its baseline gains nothing on average.
 #
 # Of a batch with n1 draws of a caption, n0 of its baseline and F failures in all, the caption's share of the failures,

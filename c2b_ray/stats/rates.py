@@ -24,18 +24,6 @@ from scipy.special import betainc
 from c2b_ray.stats.roots import checked_levels
 from c2b_ray.stats.scores import Floats, Ints
 
-__all__ = [
-    "Alternative",
-    "MannWhitney",
-    "RateEstimate",
-    "Trials",
-    "failure_rates",
-    "mann_whitney",
-    "rate_ratios",
-    "ratios_of",
-]
-
-
 HALVINGS = 80
 LEAST_LOG = -60.0  # of a rate, or of a share: exp(-60) is far below one failure in any number of draws
 

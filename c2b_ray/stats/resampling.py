@@ -16,22 +16,6 @@ from scipy.special import betainc, ndtri, stdtr
 
 from c2b_ray.stats.scores import Floats
 
-__all__ = [
-    "LEAST_SAMPLED",
-    "MOST_EXACT",
-    "RankCorrelation",
-    "SampledEstimate",
-    "bootstrap_weights",
-    "difference_of",
-    "difference_of_estimates",
-    "independent_difference_of",
-    "normal_difference",
-    "rank_correlation",
-    "rank_correlations",
-    "upper_tail",
-]
-
-
 FEW = 10
 LEAST_SAMPLED = 5
 """Of fewer items in a group, a bootstrap says little: of one item, every sample has the same score."""

@@ -16,9 +16,6 @@ from numpy.typing import NDArray
 
 from c2b_ray.stats.scores import Floats
 
-__all__ = ["cider", "recall_at"]
-
-
 Words = Sequence[str]
 Gram = tuple[str, ...]
 LONGEST, SIGMA, SCALE = 4, 6.0, 10.0

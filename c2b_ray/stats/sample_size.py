@@ -17,17 +17,6 @@ from c2b_ray.stats.paired import mcnemar_p_values, paired_difference_p_values, p
 from c2b_ray.stats.roots import checked_levels, checked_margin
 from c2b_ray.stats.scores import Floats, Ints, accuracies, checked_cells, checked_pairs
 
-__all__ = [
-    "MOST_IMAGES",
-    "TwoStages",
-    "Variation",
-    "images_to_settle",
-    "least_found",
-    "paired_images_to_settle",
-    "two_stage_power",
-]
-
-
 MOST_IMAGES = 10_000_000  # per cell; beyond it `images_to_settle` answers that no number would do
 PSEUDO = 0.5
 HALVINGS = 40

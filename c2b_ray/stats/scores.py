@@ -15,9 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import rel_entr
 
-__all__ = ["bias_score_deviations", "bias_scores", "kl_from_uniform", "paper_verdicts"]
-
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

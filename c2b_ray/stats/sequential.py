@@ -1,7 +1,7 @@
 """Evidence on bias scores that stays valid under continuous monitoring, by betting on contrasts.
 
 Knows outcomes (right or wrong) in rounds of one image per cell; does not know where the images come from or what a
-further round costs. For counts of a size fixed beforehand `intervals` and `testing` are sharper.
+further round costs. For counts of a size fixed beforehand `intervals` are sharper.
 
 A round's contrast X_j = Y_j - mean of Y_k over k != j lies in [-1, 1] and has expectation phi_j. A gambler who starts
 with 1 and stakes the share c of his capital on "E[X] > m" holds, after rounds 1..t,
@@ -23,17 +23,6 @@ from c2b_ray.stats.intervals import Verdict, benjamini_hochberg
 from c2b_ray.stats.roots import checked_levels, deviations
 from c2b_ray.stats.sample_size import MOST_IMAGES
 from c2b_ray.stats.scores import Floats, Ints
-
-__all__ = [
-    "Evidence",
-    "chances_to_settle",
-    "confidence_sequence",
-    "evidence_paths",
-    "rounds_to_settle",
-    "sequential_evidence",
-    "sequential_p_values",
-    "sequential_verdicts",
-]
 
 STAKES = np.geomspace(0.05, 0.995, 10)
 """Stakes, as shares of the capital: the smallest suit small differences at medium accuracies, the largest near

@@ -20,21 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from c2b_ray.stats.scores import Floats
 
-__all__ = [
-    "FLAT",
-    "RIDGE",
-    "Composition",
-    "Effects",
-    "ShownValues",
-    "Standardised",
-    "composition",
-    "effects",
-    "residuals",
-    "shown",
-    "standardised",
-]
-
-
 Whole = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 

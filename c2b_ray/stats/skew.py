@@ -18,23 +18,6 @@ from c2b_ray.stats.disparity import Chance
 from c2b_ray.stats.resampling import LEAST_SAMPLED, bootstrap_weights, upper_tail
 from c2b_ray.stats.scores import Floats, Ints
 
-__all__ = [
-    "FEW",
-    "MeanSkew",
-    "Pictures",
-    "SkewRule",
-    "largest_log",
-    "max_skew",
-    "mean_max",
-    "mean_max_skew",
-    "ndkl",
-    "resampled",
-    "scored_max_skew",
-    "shuffled",
-    "with_few",
-]
-
-
 Groups = Sequence[Hashable] | NDArray[Any]
 
 SUM_TOLERANCE = 1e-6

@@ -1,6 +1,6 @@
 """The classes that a classifier took images for, seen from one target class.
 
-It knows which rows of the predictions count as right; `predict` makes the predictions. Names are numbers of a
+It knows which rows of the predictions count as right; `classify` makes the predictions. Names are numbers of a
 vocabulary, so that the answers to millions of images are arrays.
 """
 

@@ -1,7 +1,7 @@
 """Writes captions for proposals: a template for the task, then a caption for each class and bias class (C2B, Eq. 3 and
 4).
 
-`wording` writes the captions where there is no language model or its reply cannot be used. A user's template of an
+`caption_of` words the captions where there is no language model or its reply cannot be used. A user's template of an
 attribute replaces both. The captions of one attribute are all different, because the same sentence draws the same
 images twice. It does not know which model answers, nor what the captions are for.
 """

@@ -1,6 +1,6 @@
 """Predicts images: the classifier's answers, in its labels and in the task's classes.
 
-It knows the label map; `right` decides which answers are right. It does not know where the classifier runs.
+It knows the label map; `answers` decides which answers are right. It does not know where the classifier runs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Draws images for captions: the nearest ones in an index, or new ones from a generator.
+"""Draws images for captions: which image belongs to which caption, ids of images, and the images of a generator.
 
-`audits.c2b.hypotheses.labelled` draws rows of a labelled table instead.
-
-It decides which images belong to which caption and what their ids are; the bytes are fetched later, in batches, where
-they are needed. It does not know where encoder, index and table are.
+The nearest images of an index are found by `steps.retrieve`; `audits.c2b.hypotheses.labelled` draws rows of a labelled
+table. The bytes are fetched later, in batches, where they are needed. It does not know where generator, index and table
+are.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from c2b_ray.roles import GeneratedImage, GenerationRequest, ImageGenerator, Pix
 from c2b_ray.steps.decode import decode_reduced
 from c2b_ray.steps.fingerprint import FINE_ENOUGH, fingerprint
 from c2b_ray.tables import DRAWS, IMAGES, content_id, content_of, seed_of
-from c2b_ray.tables.ids import ids_between
+from c2b_ray.tables.rows import ids_between
 
 # Asks a generator for images: one each, or the reason why there is none; and encodes them as PNG.
 

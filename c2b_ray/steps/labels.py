@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.names import folded, normalise
-from c2b_ray.storage.several_labels import has_several, labels_in
+from c2b_ray.storage.labelled import has_several, labels_in
 
 TARGET = "target_class"
 MOST_NUMBERS = 10
@@ -50,7 +50,7 @@ class ComparedColumn:
 
     `forms`: by number, None for no value. `numbers`: int8 to int32, one per row. As Python strings they take eight
     times the memory, and ten times as long to compare. `held`: by number, the names that a value holds, where an image
-    may have several labels (`storage.several_labels`); None where each value is one.
+    may have several labels (`storage.labelled`); None where each value is one.
     """
 
     forms: tuple[str | None, ...]

@@ -1,4 +1,7 @@
-"""Embeds images, as the input of an index. It knows neither the index nor where the encoder runs."""
+"""Embeds images, as the input of an index or of distances between sets, and finds the nearest images of captions in it.
+
+It knows neither how an index works nor where encoder and index run.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def embed(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
     return pa.table(columns).cast(schema)
 
 
-# Computes feature vectors of images by a network. It knows neither the network nor where images come from.
+# Feature vectors of images by a network.
 
 
 class FeatureExtractor(Protocol):
@@ -92,10 +95,7 @@ def unit(table: pa.Table) -> NDArray[np.float32]:
     return result
 
 
-# Retrieves draws for captions: the nearest images of each caption in an index.
-
-
-# Finds the nearest images of captions, by key, as `c2b index search --captions` writes them.
+# The nearest images of captions: by key, as `c2b index search --captions` writes them, and as draws.
 
 
 @dataclass(frozen=True)

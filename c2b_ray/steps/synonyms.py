@@ -126,7 +126,7 @@ class Judge:
     language_model: LanguageModel | None = None
     seed: int = 0
     _embedded: dict[str, Floats] = field(default_factory=dict)
-    _said: dict[frozenset[str], bool] = field(default_factory=dict)
+    _known_answers: dict[frozenset[str], bool] = field(default_factory=dict)
 
     def same(
         self, lists: Sequence[Sequence[str]], companions: Mapping[str, set[str]] | None = None
@@ -162,7 +162,7 @@ class Judge:
                 continue
             if head(a) and head(a) == head(b):
                 result.append(SynonymPair(a, b, similarity, "head word"))
-            elif self._said.get(frozenset((a, b))):
+            elif self._known_answers.get(frozenset((a, b))):
                 result.append(SynonymPair(a, b, similarity, "language model"))
         return result
 
@@ -189,7 +189,7 @@ class Judge:
                 yield names[i], names[j], float(similarity[i, j])
 
     def _ask(self, pairs: Sequence[tuple[str, str]]) -> None:
-        new = [pair for pair in dict.fromkeys(pairs) if frozenset(pair) not in self._said]
+        new = [pair for pair in dict.fromkeys(pairs) if frozenset(pair) not in self._known_answers]
         if self.language_model is None or not new:
             return
         orders = [order for a, b in new for order in ((a, b), (b, a))]
@@ -209,7 +209,7 @@ class Judge:
             except ReplyError:
                 answers.append(False)  # what is not understood does not confirm
         for number, pair in enumerate(new):
-            self._said[frozenset(pair)] = answers[2 * number] and answers[2 * number + 1]
+            self._known_answers[frozenset(pair)] = answers[2 * number] and answers[2 * number + 1]
 
 
 def _related(a: str, b: str, companions: Mapping[str, set[str]] | None) -> bool:

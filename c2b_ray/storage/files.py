@@ -26,27 +26,27 @@ from c2b_ray.storage.s3 import open_input, patiently, removed
 # Checks, before a file of a run is committed, whether this process may still commit.
 
 
-Question = Callable[[str], None]
+CommitCheck = Callable[[str], None]
 """A check of a location that is about to be written or removed; raises if this process may not."""
 
-_question: Question | None = None
+_commit_check: CommitCheck | None = None
 
 
-def ask(location: str | Path) -> None:
+def check_commit(location: str | Path) -> None:
     """Calls the check, if there is one, and raises what it raises."""
-    if _question is not None:
-        _question(str(location))
+    if _commit_check is not None:
+        _commit_check(str(location))
 
 
 @contextmanager
-def guarded(question: Question) -> Iterator[None]:
-    """Makes every commit of this process call `question` first, during the block."""
-    global _question
-    previous, _question = _question, question
+def commits_checked(check: CommitCheck) -> Iterator[None]:
+    """Makes every commit of this process call `check` first, during the block."""
+    global _commit_check
+    previous, _commit_check = _commit_check, check
     try:
         yield
     finally:
-        _question = previous
+        _commit_check = previous
 
 
 _READ = 2**20
@@ -172,7 +172,7 @@ def sizes(location: str | Path, prefix: str = "") -> dict[str, int]:
 
 def remove_file(location: str | Path) -> None:
     filesystem, path = resolve(location)
-    ask(location)
+    check_commit(location)
     with refusals(location):
         removed(location, lambda: filesystem.delete_file(path))
 
@@ -180,7 +180,7 @@ def remove_file(location: str | Path) -> None:
 def write_bytes(location: str | Path, data: bytes) -> None:
     filesystem, path = resolve(location)
     if not isinstance(filesystem, fs.LocalFileSystem):
-        ask(location)
+        check_commit(location)
         with refusals(location):
             patiently(location, lambda: put(filesystem, path, data))
         return
@@ -191,7 +191,7 @@ def write_bytes(location: str | Path, data: bytes) -> None:
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
-            ask(location)  # as late as possible: the answer soon becomes stale
+            check_commit(location)  # as late as possible: the answer soon becomes stale
             os.replace(temporary, path)
         # Not in `refusals`: for stages it means that another writer has taken over (`storage.parts`).
         except FileNotFoundError as error:
@@ -238,7 +238,7 @@ def sha256(location: str | Path) -> tuple[str, int]:
 
 def remove_directory(location: str | Path) -> None:
     filesystem, path = resolve(location)
-    ask(location)
+    check_commit(location)
     with refusals(location):
         removed(location, lambda: filesystem.delete_dir(path))
 

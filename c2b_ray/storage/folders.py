@@ -73,7 +73,7 @@ class OmittedRows:
         return dict(self.counts)
 
 
-def said(left_out: Mapping[str, int]) -> str:
+def counts_in_words(left_out: Mapping[str, int]) -> str:
     """Returns the reasons and counts in one line."""
     return "; ".join(f"{count:,} × {reason}" for reason, count in left_out.items())
 

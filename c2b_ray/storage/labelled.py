@@ -1,5 +1,9 @@
 """Labelled images: an image, a target class and attributes in each row of a table or folder (`labelled_rows`).
 
+An image may have several labels, or none, in a column: as the table has it, a list in each row, names with a separator
+between them, or one column of 0 and 1 for each label; as the rest of the product reads it, one text a row, the labels
+sorted, with `JOINT` between them.
+
 It returns the labels as text, all at once, and the images' bytes by row, only from below the table's folder. It does
 not know the meaning of labels.
 """
@@ -8,7 +12,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from io import RawIOBase
 from typing import Any
@@ -25,8 +29,87 @@ from c2b_ray.storage.folders import OmittedRows, Readers
 from c2b_ray.storage.labelled_rows import LABEL, PACKED, open_rows
 from c2b_ray.storage.manifest import parse_json
 from c2b_ray.storage.parts import give_back
-from c2b_ray.storage.several_labels import SEVERAL, joined_lists, joined_marks, joined_texts
 from c2b_ray.tables import IdPieces, content_id, texts
+
+# Columns in which an image may have several labels, or none.
+
+
+JOINT = "; "
+SEVERAL = {b"labels": b"several"}
+"""The metadata of the field of such a column."""
+
+
+def has_several(field: pa.Field) -> bool:
+    """Tells whether a row of the column may have several labels."""
+    return bool(field.metadata) and SEVERAL.items() <= field.metadata.items()
+
+
+def labels_in(text: str | None) -> list[str]:
+    """Returns the labels of a row's text."""
+    return [] if not text else text.split(JOINT)
+
+
+def joined_lists(column: pa.Array, names: Sequence[str] | None, where: str, first: int = 0) -> pa.Array:
+    """Returns the texts of lists of labels, or of numbers of `names`. `first`: the row that the column begins at.
+
+    Null where a number has no name, such as −1: what else such an image shows is not known. Raises SourceError, about
+    `where`, for a label that holds the joint.
+    """
+    texts = []
+    for number, row in enumerate(column.to_pylist(), first + 1):
+        labels = None if row is None else _names(row, names)
+        texts.append(None if labels is None else _joined(labels, where, number))
+    return pa.array(texts, pa.string())
+
+
+def joined_texts(column: pa.Array, separator: str, where: str, first: int = 0) -> pa.Array:
+    """Returns the texts of labels with a separator between them. A row without text has none of the labels."""
+    texts = column.cast(pa.string()).to_pylist()
+    rows = enumerate(((text or "").split(separator) for text in texts), first + 1)
+    return pa.array([_joined(row, where, number) for number, row in rows], pa.string())
+
+
+def joined_marks(columns: Sequence[pa.Array], names: Sequence[str], where: str, first: int = 0) -> pa.Array:
+    """Returns the texts of columns of 0 and 1, one for each label.
+
+    Raises SourceError for a value that is neither, with its row and column.
+    """
+    marks = []
+    for name, column in zip(names, columns, strict=True):
+        try:
+            numbers = column.cast(pa.float64(), safe=False)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SourceError(
+                f"{where}: column {name!r} is {column.type}, expected 0 and 1: one for images that show it"
+            ) from error
+        ones = pc.equal(numbers, 1.0)
+        known = pc.fill_null(pc.or_(ones, pc.equal(numbers, 0.0)), False).to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(~known):
+            raise SourceError(f"{where}: row {first + row + 1}: {name!r} is {column[row].as_py()!r}, expected 0 or 1")
+        marks.append(ones.to_numpy(zero_copy_only=False))
+    shown = np.stack(marks, axis=1)
+    rows = [[name for name, one in zip(names, row, strict=True) if one] for row in shown.tolist()]
+    return pa.array([_joined(row, where, number) for number, row in enumerate(rows, first + 1)], pa.string())
+
+
+def _names(row: Iterable[object], names: Sequence[str] | None) -> list[str] | None:
+    labels = [one for one in row if one is not None]
+    if names is None:
+        return [str(one) for one in labels]
+    if any(isinstance(one, int) and not 0 <= one < len(names) for one in labels):
+        return None
+    return [names[one] if isinstance(one, int) else str(one) for one in labels]
+
+
+def _joined(labels: Iterable[str], where: str, row: int) -> str:
+    distinct = sorted({label.strip() for label in labels} - {""})
+    for label in distinct:
+        if JOINT.strip() in label:
+            raise SourceError(
+                f"{where}: row {row}: the label {label!r} holds {JOINT.strip()!r}, which separates labels here"
+            )
+    return JOINT.join(distinct)
+
 
 IMAGE, TARGET, KEY = "image", "target_class", "key"
 FOLDER = "folder"
@@ -42,7 +125,7 @@ class LabelledTable:
     `target_class` and `key`, if they differ. Image folders and Hugging Face datasets may name the class `label`.
     `root`: the folder below which images lie, if that is not the table's; paths are relative to it, or absolute.
 
-    An image may have several classes, or none (`several_labels`): where the column of classes holds lists, where
+    An image may have several classes, or none: where the column of classes holds lists, where
     `separator` says what separates them there, and where `columns` names several columns for `target_class`. `several`:
     whether the caller takes such tables; otherwise lists are refused.
     """
@@ -174,7 +257,7 @@ class LabelledTable:
         return kind is not None and (pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
     def _several(self, table: pa.Table, first: int) -> pa.ChunkedArray:
-        """Returns the classes of each row of a part of the table, as `several_labels` has them."""
+        """Returns the classes of each row of a part of the table, of which it may have several."""
         if self._marks:
             columns = [table[name].combine_chunks() for name in self._marks]
             return pa.chunked_array([joined_marks(columns, self._marks, self.location, first)], pa.string())
@@ -406,7 +489,7 @@ class _Coded:
     """Collects a column of labels in chunks, as distinct texts and small numbers."""
 
     def __init__(self, names: list[str] | None, joined: bool = False) -> None:
-        """`joined`: whether the texts are those of `several_labels`, of which an empty one is no missing value."""
+        """`joined`: whether a row may have several labels, so that an empty text is no missing value."""
         self._names, self._joined = names, joined
         self._chunks: list[pa.Array] = []
 

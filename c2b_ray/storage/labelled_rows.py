@@ -32,7 +32,7 @@ from pyarrow import fs
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.storage import resolve
 from c2b_ray.storage.confined import MAX_BYTES, cause_of, same_form
-from c2b_ray.storage.folders import OmittedRows, is_hidden, is_image, reason_of, said
+from c2b_ray.storage.folders import OmittedRows, counts_in_words, is_hidden, is_image, reason_of
 from c2b_ray.storage.manifest import parse_json
 from c2b_ray.storage.s3 import file_info, open_input
 from c2b_ray.storage.tables import read_csv, read_metadata, reading
@@ -57,7 +57,7 @@ def read_image_folder(
     left_out.add_files(files, {*names, *metadata})
     if not names:
         expected = "a table, Parquet files, a dataset that `save_to_disk` wrote, or folders of images, one a class"
-        note = f" (left out: {said(left_out.counts)})" if left_out.counts else ""
+        note = f" (left out: {counts_in_words(left_out.counts)})" if left_out.counts else ""
         raise SourceError(f"{location}: no labelled images there{note}; expected {expected}")
     labels = [name.split("/")[0] if "/" in name else None for name in names]
     classes = {label for label in labels if label is not None}

@@ -47,7 +47,7 @@ class StrictLoader(yaml.SafeLoader):
 def read_yaml(path: str | Path) -> Any:
     """Returns the content of a YAML file. Raises SourceError if there is no such file, ConfigError if it is not
     YAML."""
-    text = _text(path, "YAML")
+    text = read_text(path, "YAML")
     try:
         return yaml.load(text, StrictLoader)  # noqa: S506 — a safe loader
     except RecursionError as error:
@@ -60,7 +60,7 @@ def read_json(path: str | Path) -> Any:
     """Returns the content of a JSON file. Raises SourceError if there is no such file, ConfigError if it is not
     JSON."""
     try:
-        return parse_json(_text(path, "JSON"))
+        return parse_json(read_text(path, "JSON"))
     except ValueError as error:
         raise _no_document(path, "JSON", str(error)) from error
 
@@ -82,9 +82,9 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _text(path: str | Path, kind: str) -> str:
-    """Reads a text file. Raises SourceError if it is missing, ConfigError if it is a directory, a device or not
-    text."""
+def read_text(path: str | Path, kind: str) -> str:
+    """Returns a text file without its byte order mark. `kind`: the expected format, for errors. Raises SourceError if
+    it is missing, ConfigError if it is a directory, a device or not text."""
     try:
         # Checked before opening: a pipe would block, and /dev/zero has no end.
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -109,7 +109,7 @@ def read_table(path: str | Path, columns: Sequence[str]) -> list[dict[str, str]]
 
     Raises SourceError if there is no such file. ConfigError names a line with too many or too few cells.
     """
-    reader = csv.reader(io.StringIO(_text(path, "CSV"), newline=""), strict=True)
+    reader = csv.reader(io.StringIO(read_text(path, "CSV"), newline=""), strict=True)
     header: list[str] | None = None
     rows: list[dict[str, str]] = []
     try:
@@ -133,14 +133,9 @@ def read_table(path: str | Path, columns: Sequence[str]) -> list[dict[str, str]]
     return rows
 
 
-def read_text(path: str | Path, kind: str) -> str:
-    """Returns a text file without its byte order mark. `kind` and errors are those of `read_lines`."""
-    return _text(path, kind)
-
-
 def read_lines(path: str | Path, kind: str) -> list[str]:
     """Returns the lines of a text file. `kind`: the expected format, for errors. Raises the errors of `read_yaml`."""
-    return _text(path, kind).splitlines()
+    return read_text(path, kind).splitlines()
 
 
 def _no_document(path: str | Path, kind: str, problem: str) -> ConfigError:

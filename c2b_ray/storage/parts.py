@@ -1,4 +1,7 @@
-"""Digests of ids, by which stages tell which rows exist. This module knows no files (`memory` sorts digests there)."""
+"""The Parquet parts of one stage: each is written atomically, by one writer at a time, and each id occurs once.
+
+Which rows exist is told by digests of their ids, of which millions are held outside the heap, or sorted in a file.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,11 @@ from pyarrow import fs
 
 from c2b_ray.errors import RunError, SourceError, StorageError
 from c2b_ray.storage import THREADS, Stores, files, refusal, resolve, sealed, writers
-from c2b_ray.storage import files as guard
 from c2b_ray.storage.s3 import file_info, patiently, removed
 from c2b_ray.storage.writers import only_writer
 from c2b_ray.tables import content_id
+
+# Digests of ids.
 
 DIGEST = "S12"
 DIGESTED_AT_ONCE = 4096
@@ -199,7 +203,7 @@ def few_heaps() -> None:
             ctypes.CDLL("libc.so.6").mallopt(_M_ARENA_MAX, 2)
 
 
-# The Parquet parts of one stage: each is written atomically, by one writer at a time, and each id occurs once.
+# Parts.
 
 
 TEMPORARY = ".tmp-"
@@ -259,7 +263,7 @@ class Parts:
     def _put_object(self, name: str, data: memoryview) -> None:
         if self.filesystem.get_file_info(f"{self.path}/{self.run}/writer").type == fs.FileType.NotFound:
             raise FileNotFoundError
-        guard.ask(f"{self.out}/{name}")
+        files.check_commit(f"{self.out}/{name}")
         files.put(self.filesystem, f"{self.path}/{name}", data)
 
     def _put_local(self, name: str, data: memoryview) -> None:
@@ -269,7 +273,7 @@ class Parts:
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
-            guard.ask(f"{self.out}/{name}")
+            files.check_commit(f"{self.out}/{name}")
             os.replace(temporary, f"{self.path}/{name}")
         except BaseException:
             if os.path.exists(temporary):
@@ -342,7 +346,7 @@ class Parts:
             if is_first.any():
                 self.put(name, self.read(name).filter(pa.array(is_first)))
             else:
-                guard.ask(f"{self.out}/{name}")
+                files.check_commit(f"{self.out}/{name}")
                 with _refusals(self.out):
                     removed(self.out, partial(self.filesystem.delete_file, f"{self.path}/{name}"))
         return self.count(id_column)
@@ -364,7 +368,7 @@ def writing(out: str) -> Iterator[Parts]:
     parts = Parts(out, reader.filesystem, reader.path, f"{TEMPORARY}{uuid.uuid4().hex}")
     with ExitStack() as stack:
         stack.enter_context(_locked(out, parts.path) if parts.local else writers.held(out))
-        guard.ask(out)
+        files.check_commit(out)
         with _refusals(out):
             for name in files.entries(out):
                 if name.startswith(TEMPORARY):

@@ -96,103 +96,13 @@ def kind_named(name: str) -> RunKind:
     return kind
 
 
-# Lists the tables of a finished run, and checks whether they are still those that it finished with.
-
-
-HASHED_BYTES = 64 * 2**20
-"""The most bytes that are hashed. For larger tables only the size is compared, so that a run loads fast."""
-
-
-class Tables(Protocol):
-    """The part of a run that concerns its tables."""
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def kind(self) -> RunKind: ...
-
-    def location(self, name: str) -> str: ...
-
-    def in_parts(self, name: str) -> bool: ...
-
-    def has(self, name: str) -> bool: ...
-
-    def count(self, name: str) -> int: ...
-
-
-def listed(run: Tables, name: str) -> TableRecord:
-    """Returns the record of the table `name` as it is now."""
-    rows = run.count(name)
-    path = run.location(name)
-    if run.in_parts(name):
-        return TableRecord(rows=rows, parts=files.sizes(path, "part-"))
-    size = files.size(f"{path}.parquet")
-    sha256 = files.sha256(f"{path}.parquet")[0] if size <= HASHED_BYTES else None
-    return TableRecord(rows=rows, bytes=size, sha256=sha256)
-
-
-def check_missing(run: Tables, record: Manifest) -> None:
-    """Raises RunError if a finished run lacks a table or part that it listed."""
-    tables = record.tables or {}
-    if unlisted := sorted(run.kind.needed - set(tables)):
-        raise _damaged(run, unlisted[0], "is not listed in its run.json, although the run is finished")
-    for name, entry in tables.items():
-        if name not in run.kind.tables:  # a table of an earlier release, which nothing reads now
-            continue
-        sizes = files.sizes(run.location(name), "part-") if entry.parts is not None else {}
-        missing = sorted(set(entry.parts or {}) - set(sizes))
-        if missing or not run.has(name):
-            missing_file = f"{name}/{missing[0]}" if missing else f"{name}.parquet"
-            raise _damaged(run, missing_file, "is missing")
-
-
-def check_changed(run: Tables, record: Manifest) -> None:
-    """Raises RunError if a table or part of a finished run differs from the one it listed."""
-    tables = record.tables or {}
-    for name, entry in tables.items():
-        if entry.parts is not None:
-            for part in _other_parts(files.sizes(run.location(name), "part-"), entry.parts):
-                raise _damaged(run, f"{name}/{part}", "is not one that the run finished with", delete=True)
-        elif run.has(name) and not _same_file(run.location(f"{name}.parquet"), entry):
-            raise _damaged(run, f"{name}.parquet", "is not the one that the run finished with", delete=True)
-
-
-def check_added(run: Tables, record: Manifest, names: Iterator[str]) -> None:
-    """Raises RunError if a finished run has one of the tables `names` that it did not list."""
-    for name in names:
-        if name not in (record.tables or {}) and run.has(name):
-            raise _damaged(run, name, "was added after the run had finished", delete=True)
-
-
-def _other_parts(sizes: Mapping[str, int], entries: Mapping[str, int]) -> list[str]:
-    return [name for name, size in sizes.items() if entries.get(name) != size]
-
-
-def _same_file(path: str, entry: TableRecord) -> bool:
-    if files.size(path) != entry.bytes:
-        return False
-    return entry.sha256 is None or files.sha256(path)[0] == entry.sha256
-
-
-def _damaged(run: Tables, table: str, problem: str, delete: bool = False) -> RunError:
-    command = run.kind.command
-    remedy = f"delete it and run the run's {command} again" if delete else f"run its {command} again"
-    return RunError(
-        f"{run.path}: the run is damaged: its table {table} {problem}; copy the run again from where it is whole, or "
-        f"{remedy}, which makes what is missing",
-        location=run.location(table),
-        run=run.path,
-    )
-
-
-# A run directory of any kind: its tables, its manifest, and the rule that one process writes it.
-
-
 MANIFEST = "run.json"
 NOTEBOOK = "c2b_ray.audits.notebook"
 ROW_GROUP = 16_384
 """The least rows in a row group of a table that is written in batches."""
+HASHED_BYTES = 64 * 2**20
+"""The most bytes of a finished run's table that are hashed. For larger tables only the size is compared, so that a run
+loads fast."""
 
 
 class Run:
@@ -246,7 +156,7 @@ class Run:
         self.begin_writing()
         manifest = merged(self.manifest, changes)
         if changes.get("status") == "finished":
-            entries = {name: listed(self, name) for name in self.kind.tables if self.has(name)}
+            entries = {name: self._listed(name) for name in self.kind.tables if self.has(name)}
             manifest["tables"] = {name: entry.model_dump(exclude_none=True) for name, entry in entries.items()}
             self._write_manifest(manifest)  # a summary reads the finished run
             manifest["headline"] = self.kind.headline(self)
@@ -265,12 +175,56 @@ class Run:
             self._ended = False
 
     def check(self) -> None:
-        """Raises RunError if a finished run lacks a table that it listed, or has a different one under its name."""
+        """Raises RunError if a finished run lacks a table or part that it listed, or has another one."""
         record = self.record
-        if record.status == "finished":
-            check_missing(self, record)
-            check_changed(self, record)
-            check_added(self, record, iter(self.kind.tables))
+        if record.status != "finished":
+            return
+        tables = record.tables or {}
+        if unlisted := sorted(self.kind.needed - set(tables)):
+            raise self._damaged(unlisted[0], "is not listed in its run.json, although the run is finished")
+        for name, entry in tables.items():
+            if name not in self.kind.tables:  # a table of an earlier release, which nothing reads now
+                continue
+            sizes = files.sizes(self.location(name), "part-") if entry.parts is not None else {}
+            missing = sorted(set(entry.parts or {}) - set(sizes))
+            if missing or not self.has(name):
+                raise self._damaged(f"{name}/{missing[0]}" if missing else f"{name}.parquet", "is missing")
+        self._check_changed(record)
+        for name in self.kind.tables:
+            if name not in tables and self.has(name):
+                raise self._damaged(name, "was added after the run had finished", delete=True)
+
+    def _check_changed(self, record: Manifest) -> None:
+        """Raises RunError if a table or part differs from the one that the manifest lists."""
+        for name, entry in (record.tables or {}).items():
+            if entry.parts is not None:
+                for part, size in files.sizes(self.location(name), "part-").items():
+                    if entry.parts.get(part) != size:
+                        raise self._damaged(f"{name}/{part}", "is not one that the run finished with", delete=True)
+            elif self.has(name):
+                path = self.location(f"{name}.parquet")
+                same_size = files.size(path) == entry.bytes
+                if not same_size or (entry.sha256 is not None and files.sha256(path)[0] != entry.sha256):
+                    raise self._damaged(f"{name}.parquet", "is not the one that the run finished with", delete=True)
+
+    def _listed(self, name: str) -> TableRecord:
+        """Returns the record of a table as it is now."""
+        rows, path = self.count(name), self.location(name)
+        if self.in_parts(name):
+            return TableRecord(rows=rows, parts=files.sizes(path, "part-"))
+        size = files.size(f"{path}.parquet")
+        sha256 = files.sha256(f"{path}.parquet")[0] if size <= HASHED_BYTES else None
+        return TableRecord(rows=rows, bytes=size, sha256=sha256)
+
+    def _damaged(self, table: str, problem: str, delete: bool = False) -> RunError:
+        command = self.kind.command
+        remedy = f"delete it and run the run's {command} again" if delete else f"run its {command} again"
+        return RunError(
+            f"{self.path}: the run is damaged: its table {table} {problem}; copy the run again from where it is whole, "
+            f"or {remedy}, which makes what is missing",
+            location=self.location(table),
+            run=self.path,
+        )
 
     def in_parts(self, name: str) -> bool:
         return name in self.kind.in_parts
@@ -379,7 +333,7 @@ class Run:
                 run=self.path,
             )
         if manifest["status"] != "running":
-            check_changed(self, self.record)
+            self._check_changed(self.record)
             self._ended = True
 
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:

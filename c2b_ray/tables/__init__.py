@@ -24,7 +24,6 @@ from c2b_ray.tables.c2b import (
     POOLED,
     SCORES,
 )
-from c2b_ray.tables.dataset import ANSWER, DATASET_ROWS, DROPS
 from c2b_ray.tables.failures import (
     ANSWERS,
     CANDIDATES,
@@ -35,7 +34,6 @@ from c2b_ray.tables.failures import (
     ROUNDS,
     TRANSFERS,
 )
-from c2b_ray.tables.ids import IdPieces, content_id, content_ids, content_of, has_content, seed_of, texts
 from c2b_ray.tables.path import (
     CALIBRATION,
     CALIBRATION_ANSWERS,
@@ -58,10 +56,10 @@ from c2b_ray.tables.path import (
     VERIFICATIONS,
     embeddings,
 )
+from c2b_ray.tables.rows import IdPieces, content_id, content_ids, content_of, has_content, seed_of, texts
 
 __all__ = [
     "AGREEMENT",
-    "ANSWER",
     "ANSWERS",
     "CALIBRATION",
     "CALIBRATION_ANSWERS",
@@ -70,10 +68,8 @@ __all__ = [
     "CLUSTERS",
     "COMPARISON",
     "COMPARISON_POOLED",
-    "DATASET_ROWS",
     "DESCRIPTIONS",
     "DRAWS",
-    "DROPS",
     "EXAMPLE",
     "FAILURES",
     "HYPOTHESES",

@@ -1,7 +1,7 @@
 """Hidden associations: words whose scenes favour a value that no caption names.
 
-Knows the links, the probability that each gives to a value, and how scenes are drawn by them; does not know the wording
-of captions (`linked_captions`), nor any generator. `read_links` reads links from a file. A link of strength s gives
+Knows the links, the probability that each gives to a value, how scenes are drawn by them, and how captions hold their
+words; does not know any generator. `read_links` reads links from a file. A link of strength s gives
 its value the probability P(value | word) = 1/n + s (1 - 1/n) among the n values of its attribute: 0 changes nothing, 1
 leaves no other value. The other values share the rest evenly. Where a prompt holds several linked words, their
 probabilities are multiplied and normalised: each word is independent evidence, since the values are equally likely
@@ -86,7 +86,11 @@ def wording(target_class: str | None, words: Mapping[str, str], values: Mapping[
     """Words one fluent text about a class, or about the words alone, that holds all the words and names these
     values."""
     head, words_used = _head(target_class, words, values, random)
-    later_parts = [(word, _after(word, form, random)) for word, form in words.items() if word not in words_used]
+    later_parts = [
+        (word, random.choice(FORMS[form]).format(word, a=with_article(word)))
+        for word, form in words.items()
+        if word not in words_used
+    ]
     later_parts += [(name, phrase(name, value, random)) for name, value in values.items() if name not in words_used]
     random.shuffle(later_parts)
     # Words about the noun come first: in "a boat at a picnic that looks old" the picnic would look old.
@@ -119,10 +123,6 @@ def _head(
     else:
         noun = "object"
     return with_article(" ".join([*adjectives, noun])), words_used
-
-
-def _after(word: str, form: str, random: Random) -> str:
-    return random.choice(FORMS[form]).format(word, a=with_article(word))
 
 
 def phrase(name: str, value: str, random: Random) -> str:

@@ -1,10 +1,10 @@
 """Labels the pictures of a generator's latents with the side of each attribute, and measures hyperplanes of these
 labels.
 
-A generated picture has no label; a network that names the sides of rendered pictures with a known accuracy
-(`classifiers.train_reader`) labels it. Such a network also names a side for a picture that shows none, as a generator's
-blurred ones may; so several networks, trained independently, have to agree, or the picture has no label. It knows
-generators by their role; not how they were trained.
+A generated picture has no label; a network that names the sides of rendered pictures with a known accuracy labels it
+(`world.training.latent.classifiers.train_reader` made it). Such a network also names a side for a picture that shows
+none, as a generator's blurred ones may; so several networks, trained independently, have to agree, or the picture has
+no label. It knows generators by their role; not how they were trained.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def audit_table(options: TableOptions) -> pa.Table:
         [caption(scene, options.seed + 7919 * k + j) for j in range(options.captions)]
         for k, scene in enumerate(described)
     ]
-    names = [_locality_name(scene) if options.localities else None for scene in scenes]
+    names = [f"{scene.target_class}, {scene.setting}" if options.localities else None for scene in scenes]
     table = labelled_table(scenes, f"scene-{options.seed}")
     return (
         table.add_column(2, "caption", pa.array(texts, pa.list_(pa.string())))
@@ -162,7 +162,3 @@ def _another(row: int, scenes: Sequence[Scene], options: TableOptions) -> Scene:
 def _changed(scene: Scene, changes: dict[str, str]) -> Scene:
     replaced: Scene = replace(scene, **changes)  # type: ignore[arg-type]
     return replaced
-
-
-def _locality_name(scene: Scene) -> str:
-    return f"{scene.target_class}, {scene.setting}"

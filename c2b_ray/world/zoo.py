@@ -1,12 +1,12 @@
-"""An image generator with hidden associations and without a model: links of words decide the attributes that prompts
-omit.
+"""The world's models by name, `world:NAME`: which there are, what was planted in them, and how each is loaded.
 
-    world:linked                  the links of `associations.LINKS`
-    world:linked?links=FILE       the links of a YAML file
-    world:linked?links=none       no links: a control
+    world:clip, world:diffusion, world:lm, …   shipped weights, through the very loaders that production weights use
+    world:resnet-planted-0, …-control-0, …     classifiers with planted biases, and unbiased ones (`ZOO`)
+    world:linked                               a renderer in which words of a prompt decide what the prompt omits, by
+                                               the links of `associations.LINKS`
+    world:linked?links=FILE                    by the links of a YAML file; links=none: a control
 
-Knows the links, the reader of prompts and the renderer. It draws what the prompt names; a prompt that names no class of
-the world gets one from the seed. It has no activations.
+Libraries of models are imported where a model of theirs is loaded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from c2b_ray.roles import (
     TextImageEncoder,
 )
 from c2b_ray.tables import content_id, seed_of
-from c2b_ray.world import latent_names as latent
 from c2b_ray.world.associations import LINKS, Link, draw_hidden, read_links, words_of
 from c2b_ray.world.captions import PHRASES
 from c2b_ray.world.clip_zoo_members import MEMBERS
@@ -44,20 +43,18 @@ if TYPE_CHECKING:
     from c2b_ray.models.training import Trainable
 
 
-__all__ = [
-    "GENERATION",
-    "HIDDEN_GENERATION",
-    "WEIGHTS",
-    "ZOO",
-    "ZooClassifier",
-    "load_captioner",
-    "load_classifier",
-    "load_encoder",
-    "load_image_generator",
-    "load_language_model",
-    "load_latent_generator",
-    "names",
-]
+LATENT_WORLD = "sprites"
+LATENT_GENERATORS = tuple(
+    f"latent-{LATENT_WORLD}-{kind}"
+    for kind in ("vae", "beta", "beta-tc", "dip-i", "dip-ii", "gan-hessian", "style", "known")
+)
+LATENT_READERS = tuple(f"latent-{LATENT_WORLD}-reader{number}" for number in ("", "-2", "-3"))
+"""Networks that name the sides of pictures, trained independently: where they disagree, a picture has no label."""
+LATENT_CLASSIFIERS = tuple(
+    f"latent-{LATENT_WORLD}-{about}"
+    for about in ("x-colour", "colour-scale", "scale-background", "x-unbiased", "colour-unbiased")
+)
+"""Classifiers of TARGET: TARGET-BIASED learned with a skew of 0.9, TARGET-unbiased with none."""
 
 
 _OPTIONS = ("links", "batch", "device")  # any generator's spec may hold batch and device
@@ -203,11 +200,11 @@ _ADAPTED = {"hidden-lora": "hidden"}
 """Names of adapters, each with the name of the generator that it adapts."""
 _OF_ROLE: dict[str, tuple[str, ...]] = {
     "captioner": ("clip",),
-    "classifier": (*ZOO, *latent.CLASSIFIERS, *latent.READERS),
+    "classifier": (*ZOO, *LATENT_CLASSIFIERS, *LATENT_READERS),
     "encoder": ("clip", *MEMBERS),
     "image_generator": ("renderer", "linked", "diffusion", *_HIDDEN),
     "language_model": ("lm", "prompter", "reader"),
-    "latent_generator": ("diffusion", *latent.GENERATORS),
+    "latent_generator": ("diffusion", *LATENT_GENERATORS),
 }
 _WITHOUT_WEIGHTS = ("renderer", "linked")
 _MARKS = (
@@ -245,7 +242,7 @@ def load_classifier(spec: Spec) -> Classifier:
     if spec.name == "clip":
         from c2b_ray.models import zero_shot
 
-        return zero_shot.load(_zero_shot(spec))
+        return zero_shot.load_classifier(_zero_shot(spec))
     from c2b_ray.models import timm_classifier  # loads torch and timm, only where it is used
 
     return timm_classifier.load(_inner(spec, "classifier", "timm", "local-dir:"))
@@ -255,7 +252,7 @@ def describe_classifier(spec: Spec) -> Description | None:
     if spec.name == "clip":
         from c2b_ray.models import zero_shot
 
-        return zero_shot.describe(_zero_shot(spec))
+        return zero_shot.describe_classifier(_zero_shot(spec))
     from c2b_ray.models import timm_classifier
 
     return timm_classifier.describe(_inner(spec, "classifier", "timm", "local-dir:"))
@@ -276,15 +273,15 @@ def _zero_shot(spec: Spec) -> Spec:
 
 def load_captioner(spec: Spec) -> Captioner:
     """Loads the captioner of `world:clip`, which names the world's attributes; SpecError for another name."""
-    from c2b_ray.models import clip_captioner
+    from c2b_ray.models import zero_shot
 
-    return clip_captioner.load(_inner(spec, "captioner", "open_clip", "local-dir:"), _vocabulary())
+    return zero_shot.load_captioner(_inner(spec, "captioner", "open_clip", "local-dir:"), _vocabulary())
 
 
 def describe_captioner(spec: Spec) -> Description | None:
-    from c2b_ray.models import clip_captioner
+    from c2b_ray.models import zero_shot
 
-    return clip_captioner.describe(_inner(spec, "captioner", "open_clip", "local-dir:"), _vocabulary())
+    return zero_shot.describe_captioner(_inner(spec, "captioner", "open_clip", "local-dir:"), _vocabulary())
 
 
 def _vocabulary() -> dict[str, list[str]]:

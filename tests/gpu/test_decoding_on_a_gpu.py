@@ -17,7 +17,7 @@ from c2b_ray.audits.kit.loaders import described, load
 from c2b_ray.config.placement import Computing
 from c2b_ray.models.pixels import gpu_decode
 from c2b_ray.models.pixels.gpu_decode import GpuPreparation, decoder, resized
-from c2b_ray.models.pixels.shape import shaped
+from c2b_ray.models.pixels.resize import shaped
 from c2b_ray.roles import Pixels, Shape
 from c2b_ray.steps.decode import decode, decoded
 from c2b_ray.world import render, sample

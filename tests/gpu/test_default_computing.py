@@ -16,7 +16,7 @@ from torchvision.transforms._presets import ImageClassification
 
 from c2b_ray.models import catalog, devices
 from c2b_ray.models.batched_run import Runtime
-from c2b_ray.models.gpu_meter import GpuMeter
+from c2b_ray.models.devices import GpuMeter
 from c2b_ray.models.torch_runtime import TorchClassifier
 from c2b_ray.roles import Pixels
 from c2b_ray.world import render, sample

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from c2b_ray.world import latent_names
+from c2b_ray.world import zoo
 
 pytest.importorskip("hatchling", reason="make setup installs it")
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ def test_its_weights_are_those_that_readme_guides_and_commands_name(wheel: zipfi
     pages = [page for page in pages if not page.startswith(("docs/papers", "docs/decisions"))]
     texts = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
     models = {path.name for path in (ROOT / WEIGHTS).iterdir() if path.is_dir()}
-    named = models & {*re.findall(r"world:([a-z][a-z0-9-]*[a-z0-9])", texts), *latent_names.READERS}
+    named = models & {*re.findall(r"world:([a-z][a-z0-9-]*[a-z0-9])", texts), *zoo.LATENT_READERS}
     held = {name.removeprefix(WEIGHTS).split("/")[0] for name in wheel.namelist() if name.startswith(WEIGHTS)}
     assert held - {"MODEL_CARD.md"} == named
 

@@ -12,7 +12,7 @@ import pytest
 from ray import cloudpickle
 
 from c2b_ray.engine.cluster import ensure_ray
-from c2b_ray.models import clip_captioner, diffusers_generator, open_clip_encoder, timm_classifier
+from c2b_ray.models import diffusers_generator, open_clip_encoder, timm_classifier, zero_shot
 from c2b_ray.models.index import faiss_index
 
 
@@ -47,7 +47,7 @@ def nothing_loads_here(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Abstract
     @contextmanager
     def refused() -> Iterator[None]:
         with monkeypatch.context() as patch:
-            for module in (clip_captioner, diffusers_generator, open_clip_encoder, timm_classifier):
+            for module in (zero_shot, diffusers_generator, open_clip_encoder, timm_classifier):
                 patch.setattr(module, "load", refuse)
             patch.setattr(faiss_index, "load", refuse_but_for_a_page)
             yield

@@ -28,7 +28,7 @@ SLOW = {
         "c2b_ray.cli.audit",
         "c2b_ray.models.http_classifier",
         "c2b_ray.models.onnx_classifier",
-        "c2b_ray.processes.pool",
+        "c2b_ray.processes",
     ],
 )
 def test_a_start_imports_no_slow_library_that_it_may_not_need(module: str) -> None:

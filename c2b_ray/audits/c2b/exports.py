@@ -32,7 +32,7 @@ from c2b_ray.report.pictures import chosen_rows, read_pictures
 from c2b_ray.report.redact import clean, clean_setting, names_of
 from c2b_ray.report.words import Sentence, Span
 from c2b_ray.steps.answers import ClassifierAnswers, answers_of
-from c2b_ray.tables.exported import EXPORTED_IMAGES
+from c2b_ray.tables.path import EXPORTED_IMAGES
 from c2b_ray.text import visible
 
 # The scores of a run in the formats that other programs read, CSV, JSON, Parquet, and its failures as CSV.

@@ -31,8 +31,7 @@ from c2b_ray.config import AuditConfig
 from c2b_ray.engine.images import VERIFY, AuditedClassifier, OutputDirectories, look_and_classify, of_revision
 from c2b_ray.engine.stage import StageConfig
 from c2b_ray.names import normalise, plural
-from c2b_ray.stats.clustering import error_mixture
-from c2b_ray.stats.cuts import LEAST_SHARE
+from c2b_ray.stats.clustering import LEAST_SHARE, error_mixture
 from c2b_ray.stats.scores import Ints
 from c2b_ray.steps.answers import ClassifierAnswers
 from c2b_ray.steps.draw import ImageIds, image_ids

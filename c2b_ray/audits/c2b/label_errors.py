@@ -6,7 +6,7 @@ A confident disagreement of the classifier may be its own error: where it fails 
 that never saw the labels is a witness of its own. An image is listed where most of its neighbours there are labelled as
 the classifier answered, and fewer as the image is. Without an encoder nothing tells a wrong model from a wrong label,
 so that images in cells where the classifier is found to be worse are left out. It composes steps and the run;
-`stats.label_noise` has the formulas.
+`stats.read_values` has the formulas.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from c2b_ray.config import AuditConfig
 from c2b_ray.engine.images import CLASSIFY, Selection, of_revision, selected
 from c2b_ray.engine.stage import Rows
 from c2b_ray.roles import TextImageEncoder
-from c2b_ray.stats.label_noise import confident_disagreements, neighbours
+from c2b_ray.stats.read_values import confident_disagreements, neighbours
 from c2b_ray.steps import encoded
 from c2b_ray.steps.cells import captions_of_draws
 from c2b_ray.steps.draw import ImageIds, Ints

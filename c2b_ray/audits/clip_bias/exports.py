@@ -16,7 +16,7 @@ from c2b_ray.report.export import about, csv_of, exported, json_of, parquet_of
 from c2b_ray.report.formats.folder import Finding, RunImages
 from c2b_ray.report.redact import names_of
 from c2b_ray.tables import content_id
-from c2b_ray.tables.exported import EXPORTED_IMAGES
+from c2b_ray.tables.path import EXPORTED_IMAGES
 
 SETTINGS = ("recall_k", "hit", "skew_k", "skew_share", "skew_rule", "groups", "amplification", "leakage", "window",
             "chance", "alpha", "seed")  # fmt: skip

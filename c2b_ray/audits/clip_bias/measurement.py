@@ -26,7 +26,7 @@ from c2b_ray.errors import ConfigError, SpecError
 from c2b_ray.models import catalog
 from c2b_ray.stats import Floats
 from c2b_ray.stats.disparity import Chance
-from c2b_ray.stats.transfer import space_similarity
+from c2b_ray.stats.distances import space_similarity
 from c2b_ray.steps.labels import one_form
 from c2b_ray.tables.clip_bias import CONVERGENCE
 

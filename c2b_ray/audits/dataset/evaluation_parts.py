@@ -21,8 +21,15 @@ from c2b_ray.audits.failures.discovery.rounds_stage import read_pictures
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.engine.images import CLASSIFY, OnProgress
 from c2b_ray.engine.stage import Rows
-from c2b_ray.stats.distances import Moments, Sample, frechet_distance, kernel_distance, needed_for_covariance
-from c2b_ray.stats.transfer import clustered_consistency, clustered_rate
+from c2b_ray.stats.distances import (
+    Moments,
+    Sample,
+    clustered_consistency,
+    clustered_rate,
+    frechet_distance,
+    kernel_distance,
+    needed_for_covariance,
+)
 from c2b_ray.steps.draw import ImageIds, Ints, distinct_count, wide
 from c2b_ray.steps.duplicates import DISTINCT_COLUMNS, Distinct
 from c2b_ray.steps.retrieve import FeatureExtractor, extract, matrix

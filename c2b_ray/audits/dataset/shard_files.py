@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from c2b_ray.audits.dataset.steps.shard import Caption
 from c2b_ray.errors import RunError, StorageError
 from c2b_ray.storage import Stores, files, refusal, resolve, s3, sealed
-from c2b_ray.storage import files as guard
 from c2b_ray.storage.s3 import patiently
 from c2b_ray.storage.tables import RowsFile, WrittenFile
 from c2b_ray.tables.dataset import PLANNED
@@ -151,12 +150,12 @@ class ShardFiles:
             with files.refusals(self.at(name)):
                 with open(temporary, "rb+") as stream:
                     os.fsync(stream.fileno())
-                guard.ask(self.at(name))
+                files.check_commit(self.at(name))
                 os.replace(temporary, resolve(self.at(name))[1])
             return
         if not self.exists(f"{WORK}/{self.writer}/writer"):
             raise self._taken_over()
-        guard.ask(self.at(name))
+        files.check_commit(self.at(name))
         _put_object(self.at(name), temporary, once)
 
     def _taken_over(self) -> RunError:

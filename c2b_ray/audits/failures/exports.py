@@ -22,7 +22,7 @@ from c2b_ray.report.export import about, csv_of, exported, exported_only, json_o
 from c2b_ray.report.formats.folder import Finding, Place, RunImages, place_of
 from c2b_ray.storage.labelled import TARGET
 from c2b_ray.tables import content_id
-from c2b_ray.tables.exported import EXPORTED_IMAGES
+from c2b_ray.tables.path import EXPORTED_IMAGES
 
 SETTINGS = ("labels", "rule", "confidence", "hierarchy", "prompt", "targets", "budget", "alpha", "seed")
 

@@ -41,7 +41,7 @@ from c2b_ray.audits.latent.verdicts import with_q_values
 from c2b_ray.config.latent import EvidenceConfig, LatentConfig, read_latent_config
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.models import catalog, devices
-from c2b_ray.models.gradient_schemes import chosen_label
+from c2b_ray.models.heads import chosen_label
 from c2b_ray.roles import Description
 from c2b_ray.storage.manifest import FileOrFields
 from c2b_ray.tables import content_id

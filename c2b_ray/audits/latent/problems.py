@@ -20,7 +20,7 @@ from c2b_ray.audits.latent.search import SearchTask, Specs
 from c2b_ray.config.latent import LatentConfig, Method, Problem
 from c2b_ray.errors import ConfigError, SpecError, nearest
 from c2b_ray.models import catalog
-from c2b_ray.models.gradient_schemes import chosen_label, refuse_independent_labels, refuse_without_gradients
+from c2b_ray.models.heads import chosen_label, refuse_independent_labels, refuse_without_gradients
 from c2b_ray.storage import files, is_remote
 from c2b_ray.tables import content_id
 from c2b_ray.tables.latent import ProblemRow

@@ -138,7 +138,7 @@ _NO_ROOM = "no direction is left: the target and the known attributes span the w
 
 
 class LatentSpace(Protocol):
-    """A latent space as a classifier sees it; `models.latent.space.Space`."""
+    """A latent space as a classifier sees it; `models.latent_search.Space`."""
 
     label: str
     dimension: int
@@ -156,7 +156,7 @@ class LatentSpace(Protocol):
 
 
 class Direction(Protocol):
-    """The result of a search; `models.latent.search.Direction`."""
+    """The result of a search; `models.latent_search.Direction`."""
 
     @property
     def normal(self) -> Vectors: ...
@@ -461,7 +461,7 @@ class LatentWork:
     def space_of(self, specs: Specs) -> Any:
         key = (specs.generator, specs.classifier, specs.label, specs.references)
         if key not in self._spaces:
-            from c2b_ray.models.latent.space import Space
+            from c2b_ray.models.latent_search import Space
 
             references = [self._model("classifier", spec, specs) for spec in specs.references]
             generator = self._model("latent_generator", specs.generator, specs)
@@ -471,14 +471,13 @@ class LatentWork:
         return self._spaces[key]
 
     def find(self, space: Any, method: str, order: SearchTask, kept: Vectors, seed: int) -> Direction:
-        from c2b_ray.models.latent.finder import find
-        from c2b_ray.models.latent.search import Constraints
+        from c2b_ray.models.latent_search import Constraints, find_direction
 
         rows = order.others.reshape(-1, space.dimension)
-        return find(space, method, self.config.search, Constraints(rows, kept, order.target), seed)
+        return find_direction(space, method, self.config.search, Constraints(rows, kept, order.target), seed)
 
     def total_variation(self, space: Any, latents: Floats, normal: Vectors) -> float:
-        from c2b_ray.models.latent.baselines import total_variation
+        from c2b_ray.models.latent_search import total_variation
 
         return total_variation(space, latents, normal, self.config.search)
 

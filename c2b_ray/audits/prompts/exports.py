@@ -15,7 +15,7 @@ from c2b_ray.report.formats.folder import Finding, RunImages
 from c2b_ray.report.redact import cleaned
 from c2b_ray.storage.run import Run
 from c2b_ray.tables import content_id
-from c2b_ray.tables.exported import EXPORTED_IMAGES
+from c2b_ray.tables.path import EXPORTED_IMAGES
 
 
 def run_images(run: PromptsRun, classifier: str | None = None) -> RunImages:

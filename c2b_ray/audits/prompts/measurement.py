@@ -18,8 +18,8 @@ from c2b_ray.audits.prompts.search import Key, PromptRow, efforts, prompt_rows
 from c2b_ray.audits.prompts.steps.words import parts, words_of
 from c2b_ray.roles import LanguageModel, TokenCounter
 from c2b_ray.stats import benjamini_hochberg, paired_difference_interval, paired_difference_p_values, wilson_interval
+from c2b_ray.stats.distances import clustered_rate
 from c2b_ray.stats.gains import Gain, mean_gain
-from c2b_ray.stats.transfer import clustered_rate
 from c2b_ray.tables import content_id
 from c2b_ray.tables.prompts import GAINS, METHODS, MODIFIERS, PROMPTS
 

@@ -197,7 +197,7 @@ def _done(start: Start, wire: RunnerConnection, limit: WorkLimit) -> WorkEnded:
     if start.via == "serve":
         _use_answers_of_tenant(tenant_folder)
     try:
-        with files.guarded(limit.ask):
+        with files.commits_checked(limit.ask):
             config = prepared(start.kind, start.config, tenant_folder)
             follow_storage(start.out, tenant_folder)
             kind_named(start.kind).work(config, start.out, start.via, reporter, start.placement)

@@ -21,7 +21,7 @@ from c2b_ray.engine.sources.files import ROW, ROWS_AT_ONCE, Listing, Location, l
 from c2b_ray.engine.stage import Rows
 from c2b_ray.errors import SourceError
 from c2b_ray.storage import THREADS, absent_bucket, refusal, resolve
-from c2b_ray.storage.folders import IMAGES, OmittedRows, said
+from c2b_ray.storage.folders import IMAGES, OmittedRows, counts_in_words
 from c2b_ray.storage.s3 import file_info
 
 # Reads Parquet tables of images as rows: bytes within the table, also as Hugging Face writes them, or paths beside
@@ -375,7 +375,7 @@ def _read(location: Location, files: Listing, limit: int | None) -> Source:
     if of_shards:
         return Source(webdataset.read(location, of_shards, IMAGES, limit), left_out)
     if not of_images and not files.refused:
-        contents = f"no image ({said(left_out.counts)})" if left_out.counts else "nothing"
+        contents = f"no image ({counts_in_words(left_out.counts)})" if left_out.counts else "nothing"
         raise SourceError(f"{location.source}: holds {contents}; {EXPECTED}")
     rows = sorted([*((name, None) for name in of_images), *files.refused.items()])[:limit]
     names = pa.table(

@@ -1,4 +1,4 @@
-"""The tables of an index under construction: sources of rows, and the two files that store them.
+"""Builds an index: sources of rows, the tables and the file of vectors that store them, then the shards.
 
 It knows Parquet and Arrow files, and only passes on a source's vectors.
 """
@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from c2b_ray.errors import ConfigError, RunError, SourceError, StorageError
-from c2b_ray.models.index import plan as faiss_plan
-from c2b_ray.models.index import shards as faiss_shards
+from c2b_ray.models.index import plan, vectors
 from c2b_ray.models.index.plan import FORMAT, IMAGES, MANIFEST, ROWS, VECTORS, IndexPlan, IndexWishes, Manifest, Part
 from c2b_ray.roles import Floats
 from c2b_ray.storage.writers import LOCK, only_writer
@@ -70,7 +69,9 @@ class ParquetPart:
                     usable = table.filter(pc.and_(table["bytes"].is_valid(), table["embedding"].is_valid()))
                     embeddings = _matrix(usable["embedding"], self._path)
                     finite = np.isfinite(embeddings).all(axis=1)
-                    usable = usable.filter(pa.array(finite)).drop_columns(["embedding", *_id_column(usable)])
+                    # The index has ids of its own.
+                    replaced = [name for name in ("embedding", "id") if name in usable.column_names]
+                    usable = usable.filter(pa.array(finite)).drop_columns(replaced)
                     if len(usable):
                         yield usable, embeddings[finite]
         except pa.ArrowException as error:
@@ -123,11 +124,6 @@ def write_rows(root: Path, parts: Sequence[Part]) -> None:
 
 def _joined(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     return table.cast(schema).combine_chunks().to_batches()[0]
-
-
-def _id_column(table: pa.Table) -> list[str]:
-    """Returns the source's column `id`, if any, which the index's ids replace."""
-    return ["id"] if "id" in table.column_names else []
 
 
 def _matrix(column: pa.ChunkedArray, source: Path) -> Floats:
@@ -272,8 +268,8 @@ class _Builder:
         parts = [Part(part.file, first, part.rows) for part, first in zip(parts, first_ids, strict=False)]
         if not (self._root / ROWS).exists():
             write_rows(self._root, parts)
-        stored = faiss_shards.VectorFile(self._file, self._type, self._count, self._dimension)
-        shards = faiss_shards.shards(self._root, stored, self._plan)
+        stored = vectors.VectorFile(self._file, self._type, self._count, self._dimension)
+        shards = vectors.shards(self._root, stored, self._plan)
         encoder, encoder_revision = self._began["encoder"]
         manifest = Manifest(
             format=FORMAT,
@@ -335,7 +331,7 @@ class _Builder:
         if self._dimension is None or self._plan is None:
             self._dimension = embeddings.shape[1]
             wish = IndexWishes(**self._began["wish"])
-            self._plan = faiss_plan.plan(sum(rows for _, rows in self._began["sources"]), self._dimension, wish)
+            self._plan = plan.plan(sum(rows for _, rows in self._began["sources"]), self._dimension, wish)
         if embeddings.shape[1] != self._dimension:
             raise SourceError(
                 f"{source.name}: embeddings of dimension {embeddings.shape[1]}, others of {self._dimension}"

@@ -23,8 +23,7 @@ from PIL import Image
 
 from c2b_ray.errors import SpecError
 from c2b_ray.models.pixels.filters import BITS, Filter, weights
-from c2b_ray.models.pixels.resize import goes_down_first
-from c2b_ray.models.pixels.shape import resized_size, shaped
+from c2b_ray.models.pixels.resize import goes_down_first, resized_size, shaped
 from c2b_ray.roles import Pixels, Shape
 
 _ALONE = frozenset((0x01, *range(0xD0, 0xD8)))  # markers without a length
@@ -135,7 +134,7 @@ def can_resize(size: Size, shape: Shape) -> bool:
 
 
 def resized(pixels: torch.Tensor, sizes: Sequence[Size], shape: Shape) -> torch.Tensor:
-    """Returns `models.pixels.shape.shaped` of every picture, uint8 (pictures, height, width, 3), on the device of
+    """Returns `models.pixels.resize.shaped` of every picture, uint8 (pictures, height, width, 3), on the device of
     `pixels`.
 
     `pixels`: uint8, flat, the pictures of these `sizes` one after another, each (height, width, 3). `can_resize` holds
@@ -326,7 +325,7 @@ class GpuPreparation:
             errors[i] = error
             if pixels is not None:
                 by_cpu[i] = pixels
-        return self._together(len(files), by_gpu, by_cpu), errors
+        return self._batch_of(len(files), by_gpu, by_cpu), errors
 
     def _by_cpu(self, data: bytes | None) -> tuple[Pixels | None, str | None]:
         pixels, error = self._decoded(data)
@@ -344,10 +343,14 @@ class GpuPreparation:
         half = len(files) // 2
         return [*self._on_gpu(files[:half]), *self._on_gpu(files[half:])]
 
-    def _together(self, count: int, by_gpu: dict[int, torch.Tensor], by_cpu: dict[int, Pixels]) -> torch.Tensor | None:
+    def _batch_of(self, count: int, by_gpu: dict[int, torch.Tensor], by_cpu: dict[int, Pixels]) -> torch.Tensor | None:
         if not by_gpu and not by_cpu:
             return None
-        block = _resized(list(by_gpu.values()), self._shape) if by_gpu else None
+        block = None
+        if by_gpu:
+            sizes = [(int(picture.shape[1]), int(picture.shape[2])) for picture in by_gpu.values()]
+            levels = torch.cat([picture.permute(1, 2, 0).reshape(-1) for picture in by_gpu.values()])
+            block = resized(levels, sizes, self._shape)
         if block is not None and len(by_gpu) == count:
             return block
         size = next(iter(by_cpu.values())).shape if block is None else block.shape[1:]
@@ -357,12 +360,6 @@ class GpuPreparation:
         if by_cpu:
             pictures[list(by_cpu)] = torch.from_numpy(np.stack(list(by_cpu.values()))).to(self._device)
         return pictures
-
-
-def _resized(pictures: Sequence[torch.Tensor], shape: Shape) -> torch.Tensor:
-    """Returns pictures, each uint8 (3, height, width), resized and cropped, as uint8 (pictures, height, width, 3)."""
-    sizes = [(int(picture.shape[1]), int(picture.shape[2])) for picture in pictures]
-    return resized(torch.cat([picture.permute(1, 2, 0).reshape(-1) for picture in pictures]), sizes, shape)
 
 
 def _for_gpu(data: bytes) -> bool:

@@ -18,7 +18,7 @@ from torchvision import transforms
 from torchvision.transforms._presets import ImageClassification
 
 from c2b_ray.models.pixels.filters import Filter
-from c2b_ray.models.pixels.shape import shaped
+from c2b_ray.models.pixels.resize import shaped
 from c2b_ray.models.spec_options import to_pil
 from c2b_ray.roles import Pixels, Shape
 

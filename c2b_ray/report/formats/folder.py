@@ -168,7 +168,7 @@ def _check(folder: Folder, out: str, identity_line: bytes) -> None:
         )
 
 
-# The images of a run for other tools: rows of `tables.exported`, and the findings that tags stand for.
+# The images of a run for other tools: rows of `tables.path`, and the findings that tags stand for.
 
 
 Row = Mapping[str, Any]
@@ -189,7 +189,7 @@ class Finding:
 @dataclass(frozen=True)
 class RunImages:
     """`tables`: called anew for each pass, with whether bytes are wanted; yields parts of a table of
-    `tables.exported.EXPORTED_IMAGES`. There an image has a location or, where they are wanted, bytes; one with neither
+    `tables.path.EXPORTED_IMAGES`. There an image has a location or, where they are wanted, bytes; one with neither
     is gone. `read`: the bytes of images that have a location, by image id. `title`: of the run, for people. `about`:
     its id, settings and models, without paths. `root`: the folder above all locations; "" where there are none.
     """

@@ -29,7 +29,7 @@ from c2b_ray.report.formats.folder import (
     placed,
 )
 from c2b_ray.storage import is_remote
-from c2b_ray.tables.exported import EXPORTED_IMAGES
+from c2b_ray.tables.path import EXPORTED_IMAGES
 
 MOST_FINDINGS = 100
 

@@ -9,10 +9,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from c2b_ray.world import latent_names as latent
 from c2b_ray.world.clip_zoo_members import MEMBERS
 from c2b_ray.world.queries import FACTORS
-from c2b_ray.world.zoo import ZOO
+from c2b_ray.world.zoo import LATENT_CLASSIFIERS, LATENT_GENERATORS, ZOO
 
 _HEAD = """# Models of the embedded world
 
@@ -58,7 +57,7 @@ def write_card(directory: Path) -> Path:
             parts.append(_shares(title, column, result))
     parts += [_hiding(title, result) for name, title in _HIDING if (result := _metrics(directory / name))]
     parts += [f"## {title}\n\n{_facts(result)}" for name, title in _LANGUAGE if (result := _metrics(directory / name))]
-    if made := {name: result for name in latent.GENERATORS if (result := _metrics(directory / name))}:
+    if made := {name: result for name in LATENT_GENERATORS if (result := _metrics(directory / name))}:
         parts.append(_latent(made, directory))
     file = directory / "MODEL_CARD.md"
     file.write_text("\n".join(parts))
@@ -212,7 +211,7 @@ def _latent(made: dict[str, dict[str, Any]], directory: Path) -> str:
         f"| classifier | skew | accuracy | {' | '.join(attributes)} |",
         "|---" * (3 + len(attributes)) + "|",
     ]
-    for name in latent.CLASSIFIERS:
+    for name in LATENT_CLASSIFIERS:
         if about := _metrics(directory / name):
             cells = " | ".join(f"{about['truth'][attribute]['shift']:+.3f}" for attribute in attributes)
             skew = about["plant"]["skew"] if about["plant"]["biased"] else "none"

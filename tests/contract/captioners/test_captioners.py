@@ -13,7 +13,7 @@ from chat_service import chatting_over_http
 from tiny_vlm import DARKNESS, LATE, NEVER, PLAIN
 
 from c2b_ray.models import catalog
-from c2b_ray.models.openai_captioner import OpenAICaptioner
+from c2b_ray.models.openai_api import OpenAICaptioner
 from c2b_ray.models.scripted import ScriptedCaptioner
 from c2b_ray.names import mentions
 from c2b_ray.roles import Captioner, Pixels, Question

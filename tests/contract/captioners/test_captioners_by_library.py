@@ -19,11 +19,10 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from c2b_ray.errors import ServiceError, SpecError, WeightsError
 from c2b_ray.models import catalog
+from c2b_ray.models.captioned import question_prompt, scoring_prompt
 from c2b_ray.models.json_service import RequestLimits
-from c2b_ray.models.openai_captioner import LARGE, OpenAICaptioner
-from c2b_ray.models.openai_lm import OpenAILanguageModel
+from c2b_ray.models.openai_api import LARGE, OpenAICaptioner, OpenAILanguageModel
 from c2b_ray.models.spec_options import to_pil
-from c2b_ray.models.text.captioned import question_prompt, scoring_prompt
 from c2b_ray.roles import Answer, CaptionScorer, Pixels, Question
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import sample

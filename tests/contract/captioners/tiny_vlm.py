@@ -23,8 +23,8 @@ from transformers import (
 )
 
 from c2b_ray import prompts
+from c2b_ray.models.captioned import question_prompt, scoring_prompt
 from c2b_ray.models.spec_options import to_pil
-from c2b_ray.models.text.captioned import question_prompt, scoring_prompt
 from c2b_ray.roles import Pixels, Question
 
 PLAIN, LATE, NEVER = "bus", "kite", "ghost"

@@ -20,7 +20,7 @@ from small_classifiers import KEYS, LABELS, onnx_file, pictures
 from c2b_ray.config.placement import Computing
 from c2b_ray.errors import WeightsError
 from c2b_ray.models import catalog, devices
-from c2b_ray.models.pixels.shape import shaped
+from c2b_ray.models.pixels.resize import shaped
 from c2b_ray.roles import Classifier, ShapedClassifier
 from c2b_ray.world.zoo import names
 

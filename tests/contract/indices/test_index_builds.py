@@ -15,8 +15,7 @@ from pyarrow import fs
 
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.models.index import faiss_index
-from c2b_ray.models.index import faiss_index as faiss_images
-from c2b_ray.models.index import shards as faiss_shards
+from c2b_ray.models.index import vectors as index_vectors
 from c2b_ray.models.index.build import ParquetPart, write
 from c2b_ray.models.index.faiss_index import FaissIndex
 from c2b_ray.models.index.plan import IndexWishes
@@ -134,7 +133,7 @@ def test_damage_to_any_file_is_named(tmp_path: Path, kind: str) -> None:
 
 def test_centroids_of_centroids(tmp_path: Path, vectors: Floats, monkeypatch: pytest.MonkeyPatch) -> None:
     """What an index with thousands of lists is made of."""
-    monkeypatch.setattr(faiss_shards, "TWO_LEVELS", 4)
+    monkeypatch.setattr(index_vectors, "TWO_LEVELS", 4)
     near = np.concatenate([vectors[:1], vectors[0] + 1e-3 * unit(900, seed=4), unit(99, seed=5)])  # uneven clusters
     near /= np.linalg.norm(near, axis=1, keepdims=True)
     manifest = write(tmp_path / "i", "e", "r", [part(tmp_path / "a.parquet", 0, near)], IndexWishes("ivfpq"))
@@ -211,7 +210,7 @@ def test_a_remote_index_is_brought_once(tmp_path: Path, vectors: Floats, monkeyp
     write(tmp_path / "far", "e", "r", [part(tmp_path / "a.parquet", 0, vectors)], IndexWishes("ivfpq", shards=2))
     monkeypatch.setenv("C2B_CACHE", str(tmp_path / "cache"))
     remote = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())  # no local file system, so far as anyone sees
-    for module in (faiss_index, faiss_images):
+    for module in (faiss_index, faiss_index):
         monkeypatch.setattr(module, "resolve", lambda path: (remote, path.removeprefix("far://")))
     index = FaissIndex("far://far")
     assert index.search(vectors[[5]], 1).ids.tolist() == [[5]]

@@ -17,7 +17,7 @@ from language_model_cases import COLOURS, CONTEXT, SCHEMA, TEXTS, ask
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from c2b_ray.models import catalog
-from c2b_ray.models.openai_lm import OpenAILanguageModel
+from c2b_ray.models.openai_api import OpenAILanguageModel
 from c2b_ray.models.scripted import ScriptedLanguageModel
 from c2b_ray.models.transformers_lm import TransformersLanguageModel
 from c2b_ray.roles import ChatRequest, LanguageModel, Message, ReplyContinuer, TokenLogProb

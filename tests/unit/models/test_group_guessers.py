@@ -1,4 +1,4 @@
-"""Guessers of groups from texts: the logistic regression that stands in for BERT, and BERT itself, tiny, made here."""
+"""Groups of texts and keywords of captions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
 from c2b_ray.errors import SpecError, WeightsError
-from c2b_ray.models.group_guessers import load
+from c2b_ray.models.group_guessers import keywords, load, sentence
 
 WORDS = ["a", "red", "blue", "dog", "cat", "on", "the", "beach"]
 
@@ -70,3 +70,21 @@ def test_what_is_no_guesser_is_refused(bert, tmp_path):
         load(f"bert:local-dir:{bert}?epochs=0")
     with pytest.raises(WeightsError, match="no BERT can be read"):
         load(f"bert:local-dir:{tmp_path}")
+
+
+def test_what_captions_repeat_are_the_keywords():
+    text = " ".join(["a photo of a bird in a bamboo forest"] * 5 + ["a photo of a bird on green grass"])
+    found = keywords(text, most=5)
+    assert len(found) <= 5
+    assert "bamboo forest" in found
+    assert all(len(word.split()) <= 3 for word in found)
+    assert keywords("  ") == []
+    assert keywords("a of the") == []
+
+
+def test_no_keyword_goes_on_from_one_caption_into_the_next():
+    captions = ["a photo of a red bus in the fog", "a small bus near dogs", "a bus with two dogs in fog."] * 20
+    found = keywords(" ".join(map(sentence, captions)))
+    assert {"fog", "dogs", "red bus"} <= set(found)
+    assert all(any(word in caption for caption in captions) for word in found)
+    assert not all(any(word in caption for caption in captions) for word in keywords(" ".join(captions)))

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from c2b_ray.models import devices, nvml
-from c2b_ray.models.devices import why_unused
-from c2b_ray.models.gpu_meter import GpuMeter, first_gpu
+from c2b_ray.models.devices import GpuMeter, first_gpu, why_unused
 
 SOURCE = """
 typedef struct { unsigned int gpu, memory; } use;

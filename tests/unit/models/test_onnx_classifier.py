@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from c2b_ray.errors import SpecError, WeightsError
 from c2b_ray.models import catalog
-from c2b_ray.models.pixels.tensor import Preprocessing
+from c2b_ray.models.pixels.resize import Preprocessing
 
 
 def graph(path: Path, *shapes: list[int | str], kind: int = TensorProto.FLOAT) -> Path:

@@ -13,7 +13,7 @@ from PIL import Image
 from ray import serve
 
 from c2b_ray.models import catalog
-from c2b_ray.models.pixels.shape import shaped
+from c2b_ray.models.pixels.resize import shaped
 from c2b_ray.roles import Blocks, Floats, Pixels, Shape
 from c2b_ray.serving.channel import Channel
 from c2b_ray.serving.classifier import ClassifierServer
@@ -95,6 +95,6 @@ def test_processes_decode_for_the_encoder(there: Any) -> None:
 def _is_worker(number: str) -> bool:
     try:
         with open(f"/proc/{number}/cmdline", "rb") as file:
-            return b"c2b_ray.processes.pool" in file.read()
+            return b"c2b_ray.processes" in file.read()
     except OSError:
         return False

@@ -14,10 +14,10 @@ from c2b_ray.stats import max_skew
 from c2b_ray.stats import outcomes as bm
 from c2b_ray.stats.clustering import kmeans, matched_groups
 from c2b_ray.stats.disparity import Chance
+from c2b_ray.stats.distances import clustered_consistency, clustered_rate
 from c2b_ray.stats.paired import error_consistency
 from c2b_ray.stats.resampling import upper_tail
 from c2b_ray.stats.skew import mean_max_skew, scored_max_skew
-from c2b_ray.stats.transfer import clustered_consistency, clustered_rate
 
 EXACT = {"abs": 1e-9, "rel": 1e-9}
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from PIL import Image
 
 from c2b_ray.engine.here import preparing
-from c2b_ray.models.pixels.shape import shaped
+from c2b_ray.models.pixels.resize import shaped
 from c2b_ray.roles import Shape
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.prepared import asked_for, blocks_of, column_of, prepared_as_asked
@@ -69,7 +69,7 @@ def test_a_process_prepares_by_the_shape_that_comes_with_the_rows() -> None:
 
 def test_a_process_that_prepares_imports_no_library_of_models_nor_ray() -> None:
     program = (
-        "import sys, c2b_ray.processes.pool, c2b_ray.steps.prepared, c2b_ray.models.pixels.shape\n"
+        "import sys, c2b_ray.processes, c2b_ray.steps.prepared, c2b_ray.models.pixels.resize\n"
         "print([name for name in ('torch', 'ray', 'timm', 'pydantic', 'transformers') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -4,9 +4,9 @@ import pytest
 
 from c2b_ray.errors import ConfigError, InputError, WeightsError
 from c2b_ray.models import catalog
+from c2b_ray.models.captioned import _unwrapped
 from c2b_ray.models.index.plan import Manifest
 from c2b_ray.models.spec_options import names_of, read_labels
-from c2b_ray.models.text.captioned import _unwrapped
 from c2b_ray.serving.app import placements
 from c2b_ray.storage.manifest import parse_json, read_json, read_yaml
 

@@ -9,7 +9,6 @@ from c2b_ray.audits.audit import audit_named
 from c2b_ray.audits.dataset.shard_files import ShardFiles
 from c2b_ray.errors import RunError
 from c2b_ray.storage import files
-from c2b_ray.storage import files as guard
 from c2b_ray.storage.parts import writing
 from c2b_ray.storage.run import open_run
 
@@ -97,7 +96,7 @@ def test_a_commit_asks_and_a_refused_one_changes_nothing(tmp_path, commit):
     steps = commit(tmp_path)
     next(steps)
     before = contents(tmp_path)
-    with guard.guarded(refused), ThreadPoolExecutor(1) as other_thread:
+    with files.commits_checked(refused), ThreadPoolExecutor(1) as other_thread:
         with pytest.raises(RunError, match="fenced off"):
             other_thread.submit(next, steps, None).result()
         assert contents(tmp_path) == before
@@ -105,7 +104,7 @@ def test_a_commit_asks_and_a_refused_one_changes_nothing(tmp_path, commit):
 
 def test_nobody_is_asked_outside_the_guard(tmp_path):
     asked = []
-    with guard.guarded(asked.append):
+    with files.commits_checked(asked.append):
         files.write_bytes(tmp_path / "a", b"1")
     files.write_bytes(tmp_path / "b", b"2")
     assert asked == [str(tmp_path / "a")]

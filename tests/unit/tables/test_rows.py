@@ -1,4 +1,4 @@
-"""A table is declared as the class of its rows; its Arrow schema follows from that."""
+"""Rows declared once, and the ids of rows."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 import pyarrow as pa
 import pytest
 
+from c2b_ray.tables import content_id, content_ids, texts
 from c2b_ray.tables.rows import NULLABLE, Float32, Int8, Measured, schema_of, struct_of
 
 
@@ -66,3 +67,21 @@ class Unknown(TypedDict):
 def test_a_type_without_a_column_type_is_refused_by_name():
     with pytest.raises(TypeError, match=r"tuple\[int, int\] is no column's type: use str, bool"):
         schema_of(Unknown)
+
+
+def test_ids_stay_what_they_were():
+    # From the first release: a run's ids must outlive every version that resumes it.
+    assert content_id("predict", 'é"\n', ["bus", "boat"], {"b": 1.5, "a": None}) == "1b8e1787f18594ade125"
+    assert content_id("ab", "c") != content_id("a", "bc")
+
+
+def test_many_ids_are_those_of_one_after_the_other():
+    settings = (["bus", "boat"], [[0], [1, 2]], "top1")
+    assert content_ids("predict", ["a", "ü"], *settings) == [content_id("predict", v, *settings) for v in ("a", "ü")]
+
+
+@pytest.mark.parametrize("rows", [[], ["a"], ["a", 'with "quotes"', "é", "", "last"]])
+def test_texts_some_at_a_time_have_the_id_of_their_list(rows):
+    for size in (1, 2, 5):
+        some = texts(lambda size=size: iter([[], *(rows[start : start + size] for start in range(0, len(rows), size))]))
+        assert content_id(b"before", some, 3) == content_id(b"before", rows, 3)

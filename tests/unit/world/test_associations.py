@@ -1,10 +1,12 @@
-"""Links give the probabilities that they promise, and captions keep what they hide."""
+"""Hidden associations: their links, what they do to scenes, and files of links."""
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from c2b_ray.errors import ConfigError
 from c2b_ray.world.associations import (
     LINKS,
     NEUTRAL,
@@ -12,6 +14,7 @@ from c2b_ray.world.associations import (
     draw_views,
     expected_frequency,
     hidden_attributes,
+    read_links,
     sample_linked,
     value_probabilities,
     without_effect,
@@ -72,3 +75,36 @@ def test_a_control_has_the_same_words_and_no_gap() -> None:
     assert {word for _, caption in rows for word in words_of(caption)} >= {link.word for link in LINKS}
     foggy = [scene.weather == "fog" for scene, caption in rows if "vintage" in words_of(caption)]
     assert np.mean(foggy) == pytest.approx(0.25, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("links: [{word: rusty, attribute: weather, value: hail, strength: 1}]", "links.0: .*hail"),
+        ("links: [{word: rusty, attribute: weather, value: fog, strength: 1.2}]", r"links.0: .*\[0, 1\]"),
+        ("links: [{word: foggy, attribute: weather, value: fog, strength: 1}]", "links.0: .*names a value of weather"),
+        ("links: [{word: photo, attribute: weather, value: fog, strength: 1}]", "links.0: .*stands in captions"),
+        ("links: [{word: two words, attribute: weather, value: fog, strength: 1}]", "links.0: .*one word"),
+        ("links: [{word: rusty, attribute: weather, value: fog, strength: 1, form: verb}]", "links.0: .*no form"),
+        ("links: [{word: rusty, attribute: weather, value: fog, power: 1}]", "unknown key"),
+        ("links: []\nneutral: {verb: [runs]}", "neutral.verb: .*no form"),
+        (
+            "links: [{word: rusty, attribute: size, value: small, strength: 0}]\nneutral: {adjective: [rusty]}",
+            "linked as well",
+        ),
+    ],
+)
+def test_a_wrong_file_names_its_field(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "links.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_links(file)
+
+
+def test_a_file_of_links(tmp_path: Path) -> None:
+    file = tmp_path / "links.yaml"
+    file.write_text("links: [{word: quiet, attribute: size, value: small, strength: 0.5, form: object}]")
+    links, neutral = read_links(file)
+    assert links == (Link("quiet", "size", "small", 0.5, "object"),)
+    assert "quiet" not in neutral
+    assert "barrel" in neutral

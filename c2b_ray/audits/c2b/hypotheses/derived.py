@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.names import normalise
-from c2b_ray.stats.cuts import LEAST_SHARE, assigned, quantile_edges
+from c2b_ray.stats.clustering import LEAST_SHARE, assigned, quantile_edges
 from c2b_ray.steps.image_properties import ImageProperty
 from c2b_ray.steps.labels import NUMBER, TARGET, WHOLE, ComparedColumn, no_attribute
 

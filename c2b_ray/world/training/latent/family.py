@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.models import catalog
 from c2b_ray.models.latent_generators import LatentNetwork, NetworkConfig, write
-from c2b_ray.world import latent_labels, latent_names
+from c2b_ray.world import latent_labels, zoo
 from c2b_ray.world.training.latent import adversarial, classifiers, known, vaes
 from c2b_ray.world.training.latent.classifiers import Plant
 from c2b_ray.world.training.latent.worlds import AttributeWorld, world
 
 KINDS = (*vaes.KINDS, *adversarial.KINDS, *known.KINDS)
-SHIPPED_WORLD = latent_names.WORLD
-SHIPPED_KINDS = tuple(name.removeprefix(f"latent-{latent_names.WORLD}-") for name in latent_names.GENERATORS)
+SHIPPED_WORLD = zoo.LATENT_WORLD
+SHIPPED_KINDS = tuple(name.removeprefix(f"latent-{zoo.LATENT_WORLD}-") for name in zoo.LATENT_GENERATORS)
 SHIPPED_PLANTS = (
     Plant(SHIPPED_WORLD, "x", "colour"),
     Plant(SHIPPED_WORLD, "colour", "scale"),

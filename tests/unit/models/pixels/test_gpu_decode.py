@@ -18,7 +18,7 @@ from c2b_ray.models.batched_run import Runtime
 from c2b_ray.models.gpu_files import FilesOnGpu, GpuFileClassifier, decoding_files
 from c2b_ray.models.pixels.gpu_decode import GpuPreparation, decoder, read_header
 from c2b_ray.models.pixels.preprocess import OnArrays
-from c2b_ray.models.pixels.shape import shaped
+from c2b_ray.models.pixels.resize import shaped
 from c2b_ray.models.torch_runtime import TorchClassifier
 from c2b_ray.roles import Pixels, Shape
 from c2b_ray.steps.decode import decoded

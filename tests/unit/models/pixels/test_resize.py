@@ -1,4 +1,4 @@
-"""`resize` against Pillow's own."""
+"""Pictures as Pillow resizes them, by a model's shape, and as tensors."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from torchvision import transforms
 
 from c2b_ray.models.pixels.filters import Filter
-from c2b_ray.models.pixels.resize import ResizedRegion, resize
+from c2b_ray.models.pixels.gpu_decode import can_resize, resized
+from c2b_ray.models.pixels.resize import ResizedRegion, resize, shaped
+from c2b_ray.roles import Shape
 
 SIDE = st.integers(1, 150)
 
@@ -61,3 +65,65 @@ def said(code: str) -> str:
     """What `code` prints in a process of its own."""
     command = [sys.executable, "-c", f"import sys, numpy; from c2b_ray.models.pixels.resize import resize; {code}"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+FILTERS = {"bilinear": transforms.InterpolationMode.BILINEAR, "bicubic": transforms.InterpolationMode.BICUBIC}
+
+
+@pytest.mark.parametrize("picture", [(40, 61), (61, 40), (17, 90), (90, 17), (33, 33), (5, 4)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(32, "bilinear", (28, 28)),
+        Shape(24, "bicubic", (31, 27)),  # larger than some resized pictures: torchvision adds black borders
+        Shape((20, 30), "bicubic", None),
+        Shape(None, "bilinear", (25, 36)),
+        Shape(None, "bilinear", None),
+    ],
+)
+def test_it_equals_torchvision(picture: tuple[int, int], shape: Shape) -> None:
+    pixels = np.random.default_rng(7).integers(0, 256, (*picture, 3), np.uint8)
+    image = Image.fromarray(pixels)
+    if shape.size is not None:
+        image = transforms.Resize(shape.size, FILTERS[shape.filter])(image)
+    if shape.crop is not None:
+        image = transforms.CenterCrop(shape.crop)(image)
+    np.testing.assert_array_equal(shaped(pixels, shape), np.asarray(image))
+
+
+def test_it_needs_no_pytorch() -> None:
+    code = "import sys, c2b_ray.models.pixels.resize, c2b_ray.steps.decode; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+SIZES = [(375, 500), (500, 375), (64, 64), (40, 61), (61, 40), (33, 90), (300, 301), (24, 24), (256, 256), (25, 400)]
+SHAPES = [
+    Shape(32, "bilinear", (28, 28)),
+    Shape(24, "bicubic", (24, 24)),
+    Shape((20, 30), "bicubic", None),
+    Shape((50, 40), "bilinear", (33, 40)),
+    Shape(None, "bilinear", (20, 22)),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_pictures_of_many_sizes_in_one_buffer(shape: Shape) -> None:
+    random = np.random.default_rng(3)
+    sizes = [size for size in SIZES if can_resize(size, shape)]
+    assert len(sizes) > 4
+    pictures = [random.integers(0, 256, (*size, 3), np.uint8) for size in sizes]
+    flat = torch.from_numpy(np.concatenate([picture.ravel() for picture in pictures]))
+    expected = np.stack([shaped(picture, shape) for picture in pictures])
+    np.testing.assert_array_equal(resized(flat, sizes, shape).numpy(), expected)
+
+
+@pytest.mark.parametrize(
+    ("size", "shape"),
+    [
+        ((60, 60), Shape(24, "bilinear", (30, 24))),  # the crop is larger
+        ((400, 60), Shape(50, "bilinear", (40, 40))),  # Pillow goes down first
+        ((60, 80), Shape(24, "bilinear", None)),  # the result has the picture's proportions
+    ],
+)
+def test_what_is_left_to_the_cpu(size: tuple[int, int], shape: Shape) -> None:
+    assert not can_resize(size, shape)

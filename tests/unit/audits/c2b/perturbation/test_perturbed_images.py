@@ -17,7 +17,7 @@ from c2b_ray.audits.c2b.perturbation.images import (
     side_for,
     with_pictures,
 )
-from c2b_ray.models.pixels.shape import shaped
+from c2b_ray.models.pixels.resize import shaped
 from c2b_ray.roles import Shape
 from c2b_ray.steps.classify import Classification, LoadedClassifier
 from c2b_ray.steps.decode import decode

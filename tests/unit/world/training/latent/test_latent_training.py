@@ -12,11 +12,11 @@ import torch
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.models.latent_generators import NetworkConfig, network
-from c2b_ray.world.latent_names import CLASSIFIERS
 from c2b_ray.world.training.latent import adversarial, classifiers, grid, known, vaes
 from c2b_ray.world.training.latent.classifiers import Plant, Recipe
 from c2b_ray.world.training.latent.family import SHIPPED_PLANTS, plant_name
 from c2b_ray.world.training.latent.worlds import world
+from c2b_ray.world.zoo import LATENT_CLASSIFIERS
 
 TINY = Recipe(pictures=64, steps=3, batch=16)
 
@@ -108,7 +108,7 @@ def test_the_grid_has_every_ordered_pair_of_separated_attributes() -> None:
 
 
 def test_what_ships_has_the_names_that_the_zoo_lists() -> None:
-    assert tuple(plant_name(plant) for plant in SHIPPED_PLANTS) == CLASSIFIERS
+    assert tuple(plant_name(plant) for plant in SHIPPED_PLANTS) == LATENT_CLASSIFIERS
 
 
 def test_the_normals_of_a_known_space_are_orthonormal_and_no_axes() -> None:

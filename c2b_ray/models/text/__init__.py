@@ -1,1 +1,0 @@
-"""Prompts, tokens and replies: what models of text share."""

@@ -1,0 +1,80 @@
+"""The table of `c2b models SCHEME` is the one that loaders check options against, and the guide agrees with it."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from c2b_ray.cli.models import models
+from c2b_ray.errors import ConfigError, InputError
+from c2b_ray.models import (
+    catalog,
+    open_clip_encoder,
+    prediction_columns,
+    tensor_names,
+    timm_classifier,
+    torchvision_classifier,
+    zero_shot,
+)
+from c2b_ray.models.spec_options import TABLES
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guide"
+WITH_OPTIONS = [key for key, table in TABLES.items() if table.options]
+
+
+def refusal(role, spec):
+    """What is said of a model that does not exist, by whatever library notices it."""
+    try:
+        catalog.describe_spec(role, spec)
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(("role", "scheme"), WITH_OPTIONS, ids=[f"{a} {b}" for a, b in WITH_OPTIONS])
+def test_a_loader_knows_the_options_of_the_table_and_no_other(role, scheme):
+    spec = catalog.Spec(f"{scheme}:there-is-none", scheme, "there-is-none", {"optoin": "1", "labels": "a,b"})
+    if "labels" not in TABLES[role, scheme].options:
+        spec.options.pop("labels")
+    with pytest.raises(InputError, match="unknown option 'optoin'"):
+        catalog.describe_spec(role, spec)
+    for option in TABLES[role, scheme].options:
+        one = catalog.Spec(spec.text, scheme, spec.name, {"labels": "a,b"} if "labels" in spec.options else {})
+        one.options[option] = one.options.get(option, "1")
+        assert "unknown option" not in refusal(role, one), option
+
+
+def test_options_that_loaders_read_together_are_in_the_table():
+    held = {key: set(table.options) for key, table in TABLES.items()}
+    assert held["classifier", "timm"] >= {*timm_classifier._PREPROCESSING, *tensor_names.OPTIONS}
+    assert held["classifier", "torchvision"] >= {*torchvision_classifier._PREPROCESSING, *tensor_names.OPTIONS}
+    assert held["classifier", "table"] == {"labels", "head", *prediction_columns.OPTIONS}
+    of_encoder = {*open_clip_encoder.VARIANT, *open_clip_encoder.PREPROCESSING, *tensor_names.OPTIONS, "weights"}
+    assert held["encoder", "open_clip"] >= of_encoder
+    assert held["classifier", "open_clip"] == held["encoder", "open_clip"] | {*zero_shot._ZERO_SHOT_OPTIONS}
+
+
+def test_the_guide_names_no_option_that_the_table_lacks():
+    page = (GUIDE / "classifiers.md").read_text(encoding="utf-8").partition("## A URL")[0]
+    named = set(re.findall(r"`\??(\w+)=", page)) - {"options"}  # which is an argument of another library
+    assert named
+    assert named <= set(TABLES["classifier", "onnx"].options)
+
+
+def test_every_scheme_of_the_table_is_in_the_catalogue():
+    assert set(TABLES) <= set(catalog.CATALOG)
+
+
+def test_the_command_prints_a_scheme_and_offers_the_nearest(capsys):
+    models("onnx", False)
+    printed = capsys.readouterr().out
+    assert "normalisation" in printed
+    assert re.search(r"^    preprocess=   +imagenet, unit", printed, re.MULTILINE)
+    models("onnx:net.onnx", True)
+    assert "preprocess" in json.loads(capsys.readouterr().out)["classifier"]["options"]
+    with pytest.raises(ConfigError, match=r"did you mean 'onnx'\?"):
+        models("onx", False)
+    models(None, False)
+    roles = capsys.readouterr().out.partition("\n\n")[0].splitlines()
+    assert all(re.match(r"\w+  +\S", line) for line in roles)  # names and schemes are apart
