@@ -9,7 +9,7 @@ import pytest
 
 from c2b_ray.audits.audit import AUDITS
 from c2b_ray.audits.latent.run import open_latent_run
-from c2b_ray.audits.prompts.report.page import write_report
+from c2b_ray.audits.prompts.report import write_report
 from c2b_ray.audits.prompts.run import open_prompts_run
 from c2b_ray.endpoint.api.models import Kind
 from c2b_ray.endpoint.kinds import kinds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from c2b_ray.audits.prompts.report.page import Tables, answers, build_view
+from c2b_ray.audits.prompts.report import Tables, answers, build_view
 from c2b_ray.report import words
 from c2b_ray.tables.prompts import METHODS, MODIFIERS, PROMPTS
 
