@@ -28,7 +28,7 @@ AUDIT = Audit(
     run_class="c2b_ray.audits.prompts.run:PromptsRun",
     manifest_class="c2b_ray.audits.prompts.run:PromptsManifest",
     report="c2b_ray.audits.prompts.report:write_report",
-    summary="c2b_ray.audits.prompts.report:summary",
+    summary="c2b_ray.audits.prompts.summary:summary",
     exports={
         "csv": "c2b_ray.audits.prompts.exports:csv",
         "json": "c2b_ray.audits.prompts.exports:json",
