@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import binomtest
 
-from c2b_ray.audits.clip_bias.report import method
-from c2b_ray.audits.clip_bias.report.facts import Correlation, Facts, Gap, Similar
-from c2b_ray.audits.clip_bias.report.plots import Axis, Cell, Figure, Point, heat_map, histogram, scatter, window
+from c2b_ray.audits.clip_bias import wording
+from c2b_ray.audits.clip_bias.facts import Correlation, Facts, Gap, Similar
+from c2b_ray.audits.clip_bias.plots import Axis, Cell, Figure, Point, heat_map, histogram, scatter, window
 from c2b_ray.report import words
 from c2b_ray.report.method import mapping
 from c2b_ray.report.redact import clean
@@ -221,9 +221,9 @@ def selection(facts: Facts) -> tuple[Figure, ...]:
         ]
         axes = (
             Axis.over("performance", [p.x for p in points]),
-            Axis.over(method.metric(measure[1]), [p.y for p in points]),
+            Axis.over(wording.metric(measure[1]), [p.y for p in points]),
         )
-        title = f"{clean(measure[2])}: {method.metric(measure[1])}"
+        title = f"{clean(measure[2])}: {wording.metric(measure[1])}"
         figures.append(Figure(title, clean(measure[0]), window(points, axes, ends, f"{title} against performance")))
     return tuple(figures)
 
@@ -253,7 +253,7 @@ def _quadrant(gaps: list[Gap], facts: Facts) -> Figure:
               gap.pretraining_reach, gap.downstream_reach)
         for gap in gaps
     ]  # fmt: skip
-    names = (method.score(first.pretraining_metric), method.score(first.downstream_metric))
+    names = (wording.score(first.pretraining_metric), wording.score(first.downstream_metric))
     sides = f"{clean(first.first)} − {clean(first.second)}"
     axes = (
         Axis.over(f"{names[0]}, {sides}", [p.x for p in points], zero=True),
@@ -268,4 +268,4 @@ def _quadrant(gaps: list[Gap], facts: Facts) -> Figure:
 
 
 def _side(metric: str, attribute: str) -> str:
-    return f"{method.metric(metric)}, {clean(attribute)}"
+    return f"{wording.metric(metric)}, {clean(attribute)}"

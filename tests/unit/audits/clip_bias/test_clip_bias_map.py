@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from c2b_ray.audits.clip_bias.report.facts import Facts, Similar
-from c2b_ray.audits.clip_bias.report.plots import Cell, heat_map
-from c2b_ray.audits.clip_bias.report.transferring import spaces
+from c2b_ray.audits.clip_bias.facts import Facts, Similar
+from c2b_ray.audits.clip_bias.figures import spaces
+from c2b_ray.audits.clip_bias.plots import Cell, heat_map
 
 LETTER = 6.3
 """The mean width of a letter at 11 px; names are drawn at 45 degrees."""

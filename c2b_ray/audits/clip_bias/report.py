@@ -11,11 +11,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from c2b_ray.audits.clip_bias.report import method as wording
-from c2b_ray.audits.clip_bias.report.facts import ALL, Bias, Example, Facts, read_facts
-from c2b_ray.audits.clip_bias.report.method import method
-from c2b_ray.audits.clip_bias.report.plots import Figure, LocalRow, local_rows, maps
-from c2b_ray.audits.clip_bias.report.transferring import (
+from c2b_ray.audits.clip_bias import wording
+from c2b_ray.audits.clip_bias.facts import ALL, Bias, Example, Facts, read_facts
+from c2b_ray.audits.clip_bias.figures import (
     Spaces,
     TransferRow,
     distribution,
@@ -25,7 +23,9 @@ from c2b_ray.audits.clip_bias.report.transferring import (
     spaces,
     strongest,
 )
+from c2b_ray.audits.clip_bias.plots import Figure, LocalRow, local_rows, maps
 from c2b_ray.audits.clip_bias.run import ClipBiasRun
+from c2b_ray.audits.clip_bias.wording import method
 from c2b_ray.report import words
 from c2b_ray.report.method import Method, mapping
 from c2b_ray.report.page import MOST, STYLES, Answer, render

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from c2b_ray.audits.clip_bias.report.facts import Bias, Facts, Rate
-from c2b_ray.audits.clip_bias.report.page import answers
+from c2b_ray.audits.clip_bias.facts import Bias, Facts, Rate
+from c2b_ray.audits.clip_bias.report import answers
 
 
 def told(biases, rates=()):

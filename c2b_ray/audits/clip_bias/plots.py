@@ -14,8 +14,8 @@ from itertools import islice
 
 import numpy as np
 
-from c2b_ray.audits.clip_bias.report import method
-from c2b_ray.audits.clip_bias.report.facts import ALL, Bias, Facts
+from c2b_ray.audits.clip_bias import wording
+from c2b_ray.audits.clip_bias.facts import ALL, Bias, Facts
 from c2b_ray.report import words
 from c2b_ray.report.redact import clean
 from c2b_ray.text import visible
@@ -192,11 +192,11 @@ def _plot(marks: Sequence[str], axes: tuple[Axis, Axis], description: str) -> st
     x, y = axes
     frame = f'<path class="frame" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>'
     ticks = [
-        f'<text class="tick" x="{_px(x, value)}" y="{HEIGHT - BOTTOM + 14}">{method.amount(value)}</text>'
+        f'<text class="tick" x="{_px(x, value)}" y="{HEIGHT - BOTTOM + 14}">{wording.amount(value)}</text>'
         for value in x.ticks()
     ]
     ticks += [
-        f'<text class="tick-y" x="{LEFT - 6}" y="{_py(y, value) + 3}">{method.amount(value)}</text>'
+        f'<text class="tick-y" x="{LEFT - 6}" y="{_py(y, value) + 3}">{wording.amount(value)}</text>'
         for value in y.ticks()
     ]
     middle, upright = (LEFT + WIDTH - RIGHT) / 2, (TOP + HEIGHT - BOTTOM) / 2
@@ -281,12 +281,12 @@ def _map(facts: Facts, measure: tuple[str, str, str]) -> Figure | None:
     cells = [
         [_map_cell(by_group_and_model.get((group, model)), least, most, facts) for model in models] for group in groups
     ]
-    dataset, metric, attribute = (clean(measure[0]), method.metric(measure[1]), clean(measure[2]))
+    dataset, metric, attribute = (clean(measure[0]), wording.metric(measure[1]), clean(measure[2]))
     return Figure(
         f"{attribute}: {metric}",
-        f"{dataset}. From {method.amount(least)} to {method.amount(most)}.",
+        f"{dataset}. From {wording.amount(least)} to {wording.amount(most)}.",
         heat_map(
-            [method.group(group) for group in groups],
+            [wording.group(group) for group in groups],
             [facts.names.get(model, clean(model)) for model in models],
             cells,
             f"{metric} of {attribute} on {dataset}, by group and model, models by descending bias over all images",
@@ -299,8 +299,8 @@ def _map_cell(bias: Bias | None, least: float, most: float, facts: Facts) -> Cel
         return Cell(math.nan, clean(bias.note or "") if bias is not None else "not measured")
     depth = (bias.value - least) / (most - least) if most > least else 0.0
     title = (
-        f"{facts.names.get(bias.model, bias.model)}, {method.group(bias.group)}: {method.amount(bias.value)} "
-        f"({method.amounts(bias.value_low, bias.value_high)}; by chance {method.amount(bias.expected)}; "
+        f"{facts.names.get(bias.model, bias.model)}, {wording.group(bias.group)}: {wording.amount(bias.value)} "
+        f"({wording.amounts(bias.value_low, bias.value_high)}; by chance {wording.amount(bias.expected)}; "
         f"q {words.small_probability(bias.q_value)}; {words.plural(bias.n, 'image')})"
     )
     return Cell(depth, title, marked=bias.q_value <= facts.alpha)
@@ -309,10 +309,10 @@ def _map_cell(bias: Bias | None, least: float, most: float, facts: Facts) -> Cel
 def local_rows(facts: Facts) -> tuple[LocalRow, ...]:
     return tuple(
         LocalRow(
-            metric=method.metric(locality.metric),
+            metric=wording.metric(locality.metric),
             attribute=clean(locality.attribute),
             dataset=clean(locality.dataset),
-            group=method.group(locality.group),
+            group=wording.group(locality.group),
             rho=words.signed(locality.rho),
             interval=words.signed_range(locality.rho_low, locality.rho_high),
             p=words.small_probability(locality.p_value),

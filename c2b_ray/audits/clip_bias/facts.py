@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from c2b_ray.audits.clip_bias.report import method
+from c2b_ray.audits.clip_bias import wording
 from c2b_ray.audits.clip_bias.run import ClipBiasRun
 from c2b_ray.report import words
 from c2b_ray.report.method import mapping, number
@@ -266,6 +266,6 @@ def _row(row: BiasRow) -> tuple[str, ...]:
     view = row["view"] if row["group"] == "all" else f"group {row['group']}"
     return (
         clean(row["model"]), clean(row["dataset"]), row["metric"], clean(row["attribute"]), view,
-        method.amount(row["value"]), method.amounts(row["value_low"], row["value_high"]),
-        method.amount(row["expected"]), words.small_probability(row["q_value"]),
+        wording.amount(row["value"]), wording.amounts(row["value_low"], row["value_high"]),
+        wording.amount(row["expected"]), words.small_probability(row["q_value"]),
     )  # fmt: skip
