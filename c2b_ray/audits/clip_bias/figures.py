@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 
 from c2b_ray.audits.clip_bias import wording
 from c2b_ray.audits.clip_bias.facts import Correlation, Facts, Gap, Similar
-from c2b_ray.audits.clip_bias.plots import Axis, Cell, Figure, Point, heat_map, histogram, scatter, window
+from c2b_ray.audits.clip_bias.plots import Axis, MapCell, Figure, Point, heat_map, histogram, scatter, window
 from c2b_ray.report import words
 from c2b_ray.report.method import mapping
 from c2b_ray.report.redact import clean
@@ -96,14 +96,14 @@ def _map(stage: str, pairs_of_stage: list[Similar], low: float, facts: Facts) ->
     )
 
 
-def _cell(models: tuple[str, str], pair: Similar | None, low: float, facts: Facts) -> Cell:
+def _cell(models: tuple[str, str], pair: Similar | None, low: float, facts: Facts) -> MapCell:
     a, b = (_name(model, facts) for model in models)
     if a == b:
-        return Cell(1.0, f"{a}: 1")
+        return MapCell(1.0, f"{a}: 1")
     if pair is None:
-        return Cell(math.nan, "not known")
+        return MapCell(math.nan, "not known")
     depth = (pair.similarity - low) / (1 - low) if low < 1 else 1.0
-    return Cell(depth, f"{a} and {b}: {pair.similarity:.4f} ({pair.low:.4f} to {pair.high:.4f})")
+    return MapCell(depth, f"{a} and {b}: {pair.similarity:.4f} ({pair.low:.4f} to {pair.high:.4f})")
 
 
 def _name(model: str, facts: Facts) -> str:

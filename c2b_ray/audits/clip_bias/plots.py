@@ -119,7 +119,7 @@ def histogram(
 
 
 @dataclass(frozen=True)
-class Cell:
+class MapCell:
     """A cell of a map. `depth`: its shade, 0 to 1, NaN where unknown; `text`: its text; `marked`: whether it is
     highlighted."""
 
@@ -130,7 +130,7 @@ class Cell:
 
 
 def heat_map(
-    rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[Cell]], description: str, side: int = 26
+    rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[MapCell]], description: str, side: int = 26
 ) -> str:
     """A map of rows by columns, in a stronger colour where `depth` is larger."""
     names = [words.shortened(name, LONGEST) for name in (*rows, *columns)]
@@ -149,7 +149,7 @@ def heat_map(
     return _svg(parts, (width, height), description, "map")
 
 
-def _cell(cell: Cell, x: int, y: int, side: int) -> str:
+def _cell(cell: MapCell, x: int, y: int, side: int) -> str:
     unknown = math.isnan(cell.depth)
     shade = "" if unknown else f' fill-opacity="{0.06 + 0.94 * min(max(cell.depth, 0), 1):.3f}"'
     kind = "unknown" if unknown else "shade"
@@ -294,16 +294,16 @@ def _map(facts: Facts, measure: tuple[str, str, str]) -> Figure | None:
     )
 
 
-def _map_cell(bias: Bias | None, least: float, most: float, facts: Facts) -> Cell:
+def _map_cell(bias: Bias | None, least: float, most: float, facts: Facts) -> MapCell:
     if bias is None or not bias.known:
-        return Cell(math.nan, clean(bias.note or "") if bias is not None else "not measured")
+        return MapCell(math.nan, clean(bias.note or "") if bias is not None else "not measured")
     depth = (bias.value - least) / (most - least) if most > least else 0.0
     title = (
         f"{facts.names.get(bias.model, bias.model)}, {wording.group(bias.group)}: {wording.amount(bias.value)} "
         f"({wording.amounts(bias.value_low, bias.value_high)}; by chance {wording.amount(bias.expected)}; "
         f"q {words.small_probability(bias.q_value)}; {words.plural(bias.n, 'image')})"
     )
-    return Cell(depth, title, marked=bias.q_value <= facts.alpha)
+    return MapCell(depth, title, marked=bias.q_value <= facts.alpha)
 
 
 def local_rows(facts: Facts) -> tuple[LocalRow, ...]:

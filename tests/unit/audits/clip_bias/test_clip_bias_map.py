@@ -8,7 +8,7 @@ import pytest
 
 from c2b_ray.audits.clip_bias.facts import Facts, Similar
 from c2b_ray.audits.clip_bias.figures import spaces
-from c2b_ray.audits.clip_bias.plots import Cell, heat_map
+from c2b_ray.audits.clip_bias.plots import MapCell, heat_map
 
 LETTER = 6.3
 """The mean width of a letter at 11 px; names are drawn at 45 degrees."""
@@ -16,7 +16,7 @@ LETTER = 6.3
 
 @pytest.mark.parametrize("name", ["a", "unskewed", "ViT-B-32 laion2b s34b b79k"])
 def test_the_last_column_s_name_is_within_the_map(name: str) -> None:
-    drawn = heat_map(["all images"], ["first", name], [[Cell(0.1, ""), Cell(0.9, "")]], "a map")
+    drawn = heat_map(["all images"], ["first", name], [[MapCell(0.1, ""), MapCell(0.9, "")]], "a map")
     [size] = re.findall(r'viewBox="0 0 (\S+) (\S+)"', drawn)
     x, y = re.findall(r'class="column" transform="translate\((\S+) (\S+)\)', drawn)[-1]
     reach = len(name) * LETTER * 0.707
