@@ -1,214 +1,130 @@
-"""Figures on the similarity of embedding spaces: the paper's Figure 8. Knows facts and words, nothing of pages."""
+"""The figures of a run of `c2b clip-bias`: maps of bias by model and group (the paper's Figure 3), transfer (Figures 4
+to 7) and embedding spaces (Figure 8)."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from itertools import islice
 
-import numpy as np
 from scipy.stats import binomtest
 
 from c2b_ray.audits.clip_bias import wording
-from c2b_ray.audits.clip_bias.facts import Correlation, Facts, Gap, Similar
-from c2b_ray.audits.clip_bias.plots import Axis, MapCell, Figure, Point, heat_map, histogram, scatter, window
+from c2b_ray.audits.clip_bias.facts import Facts, Measure, is_known, measure_of
+from c2b_ray.audits.clip_bias.plots import Axis, MapCell, Point, heat_map, histogram, scatter, window
+from c2b_ray.audits.clip_bias.wording import ALL
 from c2b_ray.report import words
-from c2b_ray.report.method import mapping
+from c2b_ray.report.blocks import Figure
 from c2b_ray.report.redact import clean
-
-STAGES = ("before", "after")
-
-
-@dataclass(frozen=True)
-class StageRow:
-    stage: str
-    mean: str
-    spread: str
-    centred: str
-    worst: str
-    worst_pair: str
-
-
-@dataclass(frozen=True)
-class Spaces:
-    rows: tuple[StageRow, ...]
-    figures: tuple[Figure, ...]
-    line: str
-
-
-def spaces(facts: Facts) -> Spaces | None:
-    by_stage = {
-        stage: [pair for pair in facts.spaces if pair.stage == stage and math.isfinite(pair.similarity)]
-        for stage in STAGES
-    }
-    if not all(by_stage.values()):
-        return None
-    low = min(pair.similarity for pairs in by_stage.values() for pair in pairs)
-    figures = [_map(stage, by_stage[stage], low, facts) for stage in STAGES]
-    series = [(stage, [pair.similarity for pair in by_stage[stage]]) for stage in STAGES]
-    span = (min(low, 0.99), 1.0)
-    figures.append(
-        Figure("Both", "Similarities of every two models.", histogram(series, span, "similarity", "before and after"))
-    )
-    return Spaces(tuple(_row(stage, by_stage[stage], facts) for stage in STAGES), tuple(figures), _line(by_stage))
-
-
-def _row(stage: str, pairs: list[Similar], facts: Facts) -> StageRow:
-    values = np.array([pair.similarity for pair in pairs])
-    worst = min(pairs, key=lambda pair: pair.similarity)
-    return StageRow(
-        stage=f"{stage} training",
-        mean=f"{values.mean():.3f}",
-        spread=f"{values.std():.3f}",
-        centred=f"{np.mean([pair.centred for pair in pairs]):.3f}",
-        worst=f"{worst.similarity:.3f} ({worst.low:.3f} to {worst.high:.3f})",
-        worst_pair=f"{_name(worst.model_a, facts)} and {_name(worst.model_b, facts)}",
-    )
-
-
-def _line(by_stage: dict[str, list[Similar]]) -> str:
-    similarities_before, similarities_after = (
-        np.array([pair.similarity for pair in by_stage[stage]]) for stage in STAGES
-    )
-    spread = float(similarities_before.std())
-    pairs = {(pair.model_a, pair.model_b): pair for pair in by_stage["before"]}
-    matched = [(pairs[key], pair) for pair in by_stage["after"] if (key := (pair.model_a, pair.model_b)) in pairs]
-    more_alike = sum(later.low > earlier.high for earlier, later in matched)
-    line = f"{words.count(more_alike)} of {words.plural(len(matched), 'pair')} grew more alike, beyond both intervals."
-    if spread > 0:
-        z = (float(similarities_after.min()) - float(similarities_before.mean())) / spread
-        where = "above" if z >= 0 else "below"
-        line += f" The least alike pair after training is {abs(z):.2f} standard deviations {where} the mean before."
-    return line
-
-
-def _map(stage: str, pairs_of_stage: list[Similar], low: float, facts: Facts) -> Figure:
-    models = list(dict.fromkeys(name for pair in pairs_of_stage for name in (pair.model_a, pair.model_b)))
-    by_models = {(pair.model_a, pair.model_b): pair for pair in pairs_of_stage} | {
-        (pair.model_b, pair.model_a): pair for pair in pairs_of_stage
-    }
-    names = [_name(model, facts) for model in models]
-    cells = [[_cell((a, b), by_models.get((a, b)), low, facts) for b in models] for a in models]
-    return Figure(
-        f"{stage.capitalize()} training",
-        f"From {low:.3f} to 1.",
-        heat_map(names, names, cells, f"{stage} training", 30),
-    )
-
-
-def _cell(models: tuple[str, str], pair: Similar | None, low: float, facts: Facts) -> MapCell:
-    a, b = (_name(model, facts) for model in models)
-    if a == b:
-        return MapCell(1.0, f"{a}: 1")
-    if pair is None:
-        return MapCell(math.nan, "not known")
-    depth = (pair.similarity - low) / (1 - low) if low < 1 else 1.0
-    return MapCell(depth, f"{a} and {b}: {pair.similarity:.4f} ({pair.low:.4f} to {pair.high:.4f})")
-
-
-def _name(model: str, facts: Facts) -> str:
-    return facts.names.get(model, model)
-
-
-# Figures on the transfer of bias: the strongest correlations, all of them as a histogram, the models that were
-# chosen, and the gaps by quadrant (the paper's Figures 4 to 7). Knows facts and words; knows nothing of pages.
-
+from c2b_ray.report.words import Span
+from c2b_ray.tables.clip_bias import BiasRow, ConvergenceRow, GapRow, TransferRow
 
 FAIR = 0.3
 """The |rho| from which the paper speaks of a fair correlation, and plots it."""
-MOST_PLOTS, MOST_ROWS = 6, 30
+MOST_MAPS, MOST_PLOTS = 24, 6
 
 
-@dataclass(frozen=True)
-class TransferRow:
-    before: str
-    before_of: str
-    after: str
-    after_of: str
-    view: str
-    rho: str
-    interval: str
-    p: str
-    q: str
-    models: str
-    holds: bool
+def _figure(title: str, caption: str, svg: str) -> Figure:
+    return Figure(svg, (Span(title, strong=True), Span(caption)), style="")
 
 
-def strongest(facts: Facts) -> tuple[Figure, ...]:
-    correlations = [
-        correlation for correlation in facts.transfer if math.isfinite(correlation.rho) and abs(correlation.rho) >= FAIR
+# Bias by model and group.
+
+
+def maps(facts: Facts) -> list[Figure]:
+    """Returns one for each metric, attribute and dataset: rows are groups, columns models by descending global bias,
+    shade the bias between the row's least and largest. Where most of it is unknown there is none."""
+    measures = dict.fromkeys(map(measure_of, facts.biases))
+    figures = (figure for measure in measures if (figure := _map(facts, measure)) is not None)
+    return list(islice(figures, MOST_MAPS))
+
+
+def _map(facts: Facts, measure: Measure) -> Figure | None:
+    rows = [bias for bias in facts.biases if measure_of(bias) == measure]
+    measured = [bias["value"] for bias in rows if is_known(bias)]
+    if not measured or len(measured) < len(rows) / 2:
+        return None
+    over_all_images = {bias["model"]: bias["value"] for bias in rows if bias["group"] == ALL}
+    models = sorted(
+        over_all_images,
+        key=lambda model: -over_all_images[model] if math.isfinite(over_all_images[model]) else math.inf,
+    )
+    groups = list(dict.fromkeys(bias["group"] for bias in rows))
+    by_group_and_model = {(bias["group"], bias["model"]): bias for bias in rows}
+    least, most = min(measured), max(measured)
+    cells = [
+        [_map_cell(by_group_and_model.get((group, model)), least, most, facts) for model in models] for group in groups
     ]
-    correlations.sort(key=lambda correlation: (correlation.p_value, -abs(correlation.rho)))
-    return tuple(_plot(correlation, facts) for correlation in correlations[:MOST_PLOTS])
+    dataset, metric, attribute = (clean(measure[0]), wording.metric(measure[1]), clean(measure[2]))
+    return _figure(
+        f"{attribute}: {metric}",
+        f"{dataset}. From {wording.amount(least)} to {wording.amount(most)}.",
+        heat_map(
+            [wording.group(group) for group in groups],
+            [facts.name(model) for model in models],
+            cells,
+            f"{metric} of {attribute} on {dataset}, by group and model, models by descending bias over all images",
+        ),
+    )
 
 
-def _plot(correlation: Correlation, facts: Facts) -> Figure:
-    group = "all" if correlation.view == "global" else correlation.view.removeprefix("group ")
-    bias_before = facts.values(
-        (correlation.pretraining_dataset, correlation.pretraining_metric, correlation.pretraining_attribute), group
+def _map_cell(bias: BiasRow | None, least: float, most: float, facts: Facts) -> MapCell:
+    if bias is None or not is_known(bias):
+        return MapCell(math.nan, clean(bias["note"] or "") if bias is not None else "not measured")
+    depth = (bias["value"] - least) / (most - least) if most > least else 0.0
+    title = (
+        f"{facts.name(bias['model'])}, {wording.group(bias['group'])}: {wording.amount(bias['value'])} "
+        f"({wording.amounts(bias['value_low'], bias['value_high'])}; by chance {wording.amount(bias['expected'])}; "
+        f"q {words.small_probability(bias['q_value'])}; {words.plural(bias['n'], 'image')})"
     )
-    bias_after = facts.values(
-        (correlation.downstream_dataset, correlation.downstream_metric, correlation.downstream_attribute), group
-    )
-    models = [model for model in correlation.models if model in bias_before and model in bias_after]
-    points = [Point(facts.names.get(m, m), bias_before[m].value, bias_after[m].value) for m in models]
+    return MapCell(depth, title, marked=facts.is_established(bias))
+
+
+# Transfer: all correlations, the strongest of them, the models that were chosen, gaps by quadrant.
+
+
+def distribution(facts: Facts) -> list[Figure]:
+    """Returns the histogram of all correlations; none where none is known."""
+    rhos = [row["rho"] for row in facts.correlations]
+    if not rhos:
+        return []
+    fair = sum(abs(rho) >= FAIR for rho in rhos)
+    caption = f"{words.plural(len(rhos), 'correlation')}, {words.count(fair)} of |ρ| 0.3 or more."
+    plot = histogram([("", rhos)], (-1.0, 1.0), "Spearman’s ρ", "how many correlations have which rho")
+    return [_figure("All correlations", caption, plot)]
+
+
+def strongest(facts: Facts) -> list[Figure]:
+    """Returns the fair correlations with the least p, a point a model."""
+    fair = [row for row in facts.correlations if abs(row["rho"]) >= FAIR]
+    return [_correlation(row, facts) for row in fair[:MOST_PLOTS]]
+
+
+def _correlation(row: TransferRow, facts: Facts) -> Figure:
+    group = ALL if row["view"] == "global" else row["view"].removeprefix("group ")
+    before = facts.values((row["pretraining_dataset"], row["pretraining_metric"], row["pretraining_attribute"]), group)
+    after = facts.values((row["downstream_dataset"], row["downstream_metric"], row["downstream_attribute"]), group)
+    points = [Point(facts.name(m), before[m], after[m]) for m in row["models"] if m in before and m in after]
     sides = (
-        _side(correlation.pretraining_metric, correlation.pretraining_attribute),
-        _side(correlation.downstream_metric, correlation.downstream_attribute),
+        wording.bias(row["pretraining_metric"], row["pretraining_attribute"]),
+        wording.bias(row["downstream_metric"], row["downstream_attribute"]),
     )
     axes = (Axis.over(sides[0], [p.x for p in points]), Axis.over(sides[1], [p.y for p in points]))
-    return Figure(
-        f"ρ = {words.signed(correlation.rho)}",
-        f"{words.signed_range(correlation.rho_low, correlation.rho_high)}; p "
-        f"{words.small_probability(correlation.p_value)}, q "
-        f"{words.small_probability(correlation.q_value)}; {words.plural(len(points), 'model')}, {correlation.view}",
-        scatter(points, axes, f"{sides[1]} against {sides[0]}, a point a model"),
+    caption = (
+        f"{words.signed_range(row['rho_low'], row['rho_high'])}; p {words.small_probability(row['p_value'])}, q "
+        f"{words.small_probability(row['q_value'])}; {words.plural(len(points), 'model')}, {row['view']}"
     )
+    plot = scatter(points, axes, f"{sides[1]} against {sides[0]}, a point a model")
+    return _figure(f"ρ = {words.signed(row['rho'])}", caption, plot)
 
 
-def distribution(facts: Facts) -> Figure | None:
-    rhos = [correlation.rho for correlation in facts.transfer if math.isfinite(correlation.rho)]
-    if not rhos:
-        return None
-    fair = sum(abs(rho) >= FAIR for rho in rhos)
-    return Figure(
-        "All correlations",
-        f"{words.plural(len(rhos), 'correlation')}, {words.count(fair)} of |ρ| 0.3 or more.",
-        histogram([("", rhos)], (-1.0, 1.0), "Spearman’s ρ", "how many correlations have which rho"),
-    )
-
-
-def rows(facts: Facts) -> tuple[TransferRow, ...]:
-    correlations = sorted(
-        (correlation for correlation in facts.transfer if math.isfinite(correlation.rho)),
-        key=lambda correlation: (correlation.p_value, -abs(correlation.rho)),
-    )
-    return tuple(
-        TransferRow(
-            before=_side(correlation.pretraining_metric, correlation.pretraining_attribute),
-            before_of=clean(correlation.pretraining_dataset),
-            after=_side(correlation.downstream_metric, correlation.downstream_attribute),
-            after_of=clean(correlation.downstream_dataset),
-            view=correlation.view,
-            rho=words.signed(correlation.rho),
-            interval=words.signed_range(correlation.rho_low, correlation.rho_high),
-            p=words.small_probability(correlation.p_value),
-            q=words.small_probability(correlation.q_value),
-            models=words.count(correlation.n_models),
-            holds=correlation.q_value <= facts.alpha,
-        )
-        for correlation in correlations[:MOST_ROWS]
-    )
-
-
-def selection(facts: Facts) -> tuple[Figure, ...]:
-    """Plots general performance against bias over all images, with the chosen models marked (Figure 6)."""
-    performance, config = facts.performance, mapping(facts.manifest.get("config"))
+def selection(facts: Facts) -> list[Figure]:
+    """Returns general performance against bias over all images, with the chosen models marked (Figure 6)."""
+    performance = facts.performance
     chosen_models = set(facts.manifest.get("window") or ())
-    limits = config.get("window")
-    ends = (float(limits[0]), float(limits[1])) if isinstance(limits, list) else None
     figures: list[Figure] = []
-    for measure in dict.fromkeys(bias.of for bias in facts.biases if bias.stage == "pretraining"):
+    for measure in dict.fromkeys(measure_of(bias) for bias in facts.biases if bias["stage"] == "pretraining"):
         if len(figures) == MOST_PLOTS:
             break
         values = facts.values(measure)
@@ -216,56 +132,81 @@ def selection(facts: Facts) -> tuple[Figure, ...]:
         if len(models) < 2:
             continue
         points = [
-            Point(facts.names.get(m, m), performance[m], values[m].value, "marked" if m in chosen_models else "faint")
-            for m in models
+            Point(facts.name(m), performance[m], values[m], "marked" if m in chosen_models else "faint") for m in models
         ]
         axes = (
             Axis.over("performance", [p.x for p in points]),
             Axis.over(wording.metric(measure[1]), [p.y for p in points]),
         )
         title = f"{clean(measure[2])}: {wording.metric(measure[1])}"
-        figures.append(Figure(title, clean(measure[0]), window(points, axes, ends, f"{title} against performance")))
-    return tuple(figures)
+        plot = window(points, axes, facts.config.window, f"{title} against performance")
+        figures.append(_figure(title, clean(measure[0]), plot))
+    return figures
 
 
-def quadrants(facts: Facts) -> tuple[Figure, ...]:
-    """Plots gaps before against gaps after, one point per model (Figure 7)."""
-    by_measure: dict[tuple[str, ...], list[Gap]] = {}
+def quadrants(facts: Facts) -> list[Figure]:
+    """Returns gaps before against gaps after, a point a model (Figure 7)."""
+    by_measure: dict[tuple[str, ...], list[GapRow]] = {}
     for gap in facts.gaps:
         measure = (
-            gap.attribute,
-            gap.pretraining_metric,
-            gap.pretraining_dataset,
-            gap.downstream_metric,
-            gap.downstream_dataset,
-        )
+            gap["attribute"], gap["pretraining_metric"], gap["pretraining_dataset"], gap["downstream_metric"],
+            gap["downstream_dataset"],
+        )  # fmt: skip
         by_measure.setdefault(measure, []).append(gap)
     plotted = [gaps for gaps in by_measure.values() if len(gaps) > 1][: 2 * MOST_PLOTS]
-    return tuple(_quadrant(gaps, facts) for gaps in plotted)
+    return [_quadrant(gaps, facts) for gaps in plotted]
 
 
-def _quadrant(gaps: list[Gap], facts: Facts) -> Figure:
-    first, counts = gaps[0], Counter(gap.quadrant for gap in gaps)
+def _quadrant(gaps: Sequence[GapRow], facts: Facts) -> Figure:
+    first, counts = gaps[0], Counter(gap["quadrant"] for gap in gaps)
     same_sign, other_sign = counts["I"] + counts["III"], counts["II"] + counts["IV"]
     chance = binomtest(same_sign, same_sign + other_sign).pvalue if same_sign + other_sign else math.nan
     points = [
-        Point(facts.names.get(gap.model, gap.model), gap.pretraining_gap, gap.downstream_gap, "plain",
-              gap.pretraining_reach, gap.downstream_reach)
+        Point(facts.name(gap["model"]), gap["pretraining_gap"], gap["downstream_gap"], "plain",
+              gap["pretraining_reach"], gap["downstream_reach"])
         for gap in gaps
     ]  # fmt: skip
-    names = (wording.score(first.pretraining_metric), wording.score(first.downstream_metric))
-    sides = f"{clean(first.first)} − {clean(first.second)}"
+    names = (wording.score(first["pretraining_metric"]), wording.score(first["downstream_metric"]))
+    sides = f"{clean(first['first'])} − {clean(first['second'])}"
     axes = (
         Axis.over(f"{names[0]}, {sides}", [p.x for p in points], zero=True),
         Axis.over(f"{names[1]}, {sides}", [p.y for p in points], zero=True),
     )
-    return Figure(
-        f"{clean(first.attribute)}: {names[0]} and {names[1]}",
+    return _figure(
+        f"{clean(first['attribute'])}: {names[0]} and {names[1]}",
         f"Gaps of one sign: {words.count(same_sign)} of {words.plural(same_sign + other_sign, 'model')} (binomial p "
         f"{words.small_probability(chance)}).",
         scatter(points, axes, f"gaps in {names[1]} against gaps in {names[0]}, a point a model", quadrants=True),
     )
 
 
-def _side(metric: str, attribute: str) -> str:
-    return f"{wording.metric(metric)}, {clean(attribute)}"
+# The similarity of embedding spaces.
+
+
+def similarities(by_stage: Mapping[str, Sequence[ConvergenceRow]], facts: Facts) -> list[Figure]:
+    """Returns a map of the similarities of every two models in each stage, and the histogram of both."""
+    low = min(pair["similarity"] for pairs in by_stage.values() for pair in pairs)
+    figures = [_similarity_map(stage, pairs, low, facts) for stage, pairs in by_stage.items()]
+    series = [(stage, [pair["similarity"] for pair in pairs]) for stage, pairs in by_stage.items()]
+    plot = histogram(series, (min(low, 0.99), 1.0), "similarity", "before and after")
+    return [*figures, _figure("Both", "Similarities of every two models.", plot)]
+
+
+def _similarity_map(stage: str, pairs: Sequence[ConvergenceRow], low: float, facts: Facts) -> Figure:
+    models = list(dict.fromkeys(name for pair in pairs for name in (pair["model_a"], pair["model_b"])))
+    by_models = {(pair["model_a"], pair["model_b"]): pair for pair in pairs}
+    by_models |= {(pair["model_b"], pair["model_a"]): pair for pair in pairs}
+    names = [facts.name(model) for model in models]
+    cells = [[_similarity((a, b), by_models.get((a, b)), low, facts) for b in models] for a in models]
+    plot = heat_map(names, names, cells, f"{stage} training", 30)
+    return _figure(f"{stage.capitalize()} training", f"From {low:.3f} to 1.", plot)
+
+
+def _similarity(models: tuple[str, str], pair: ConvergenceRow | None, low: float, facts: Facts) -> MapCell:
+    a, b = map(facts.name, models)
+    if a == b:
+        return MapCell(1.0, f"{a}: 1")
+    if pair is None:
+        return MapCell(math.nan, "not known")
+    depth = (pair["similarity"] - low) / (1 - low) if low < 1 else 1.0
+    return MapCell(depth, f"{a} and {b}: {pair['similarity']:.4f} ({pair['low']:.4f} to {pair['high']:.4f})")

@@ -31,7 +31,7 @@ AUDIT = Audit(
     run_class="c2b_ray.audits.clip_bias.run:ClipBiasRun",
     manifest_class="c2b_ray.audits.clip_bias.run:ClipBiasManifest",
     report="c2b_ray.audits.clip_bias.report:write_report",
-    summary="c2b_ray.audits.clip_bias.facts:summary",
+    summary="c2b_ray.audits.clip_bias.summary:summary",
     exports={
         "csv": "c2b_ray.audits.clip_bias.exports:csv",
         "json": "c2b_ray.audits.clip_bias.exports:json",
