@@ -270,15 +270,11 @@ def _group(
     dataset: str, group: str, size: int, examples: Sequence[GroupExampleRow], pictures: Mapping[str, str]
 ) -> Article:
     frames = [
-        Frame(source, clean(image["key"]), [caption] if caption else [])
+        Frame(source, clean(image["key"]), [words.shortened(clean(image["caption"]), 80)] if image["caption"] else [])
         for image in examples
         if (source := pictures.get(f"{dataset} {image['key']}"))
-        for caption in (words.shortened(clean(image["caption"] or ""), 80),)
     ]
-    title = (
-        Span(f"{clean(dataset)}, {wording.group(group)} "),
-        Span(words.plural(size, "image"), style="by"),
-    )
+    title = (Span(f"{clean(dataset)}, {wording.group(group)} "), Span(words.plural(size, "image"), style="by"))
     return Article(title, [Strips([frames])] if frames else [], style="examples")
 
 
