@@ -32,7 +32,7 @@ def heads(
     """Train linear heads on the generators' activations, and print their accuracy at each denoising step."""
     from c2b_ray.audits.prompts.config import read_prompts_config
     from c2b_ray.audits.prompts.heads import heads_alone
-    from c2b_ray.audits.prompts.report.rows import heads_summary
+    from c2b_ray.audits.prompts.summary import heads_summary
 
     with progress.shown() as bar:
         table = heads_alone(read_prompts_config(file), out, session(via, placement, bar))

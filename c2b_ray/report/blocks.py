@@ -246,10 +246,12 @@ class Frame:
 
 @dataclass(frozen=True)
 class Strips(Block):
-    """Rows of pictures that belong together from left to right."""
+    """Rows of pictures that belong together from left to right. `captions`: a text beneath each row, or none."""
 
     macro: ClassVar = "strips"
     strips: Sequence[Sequence[Frame]]
+    captions: Sequence[Text] = ()
+    style: str = ""
 
 
 @dataclass(frozen=True)
@@ -322,8 +324,9 @@ class Fragment(Block):
 
 @dataclass(frozen=True)
 class Page:
-    """A page. `suffix`: what its browser tab says after the title; `kicker`: the line above the title; `byline`: specs
-    and dates beneath it; `head`: blocks before the contents; `styles`, `scripts`: files of this package's templates."""
+    """A page. `suffix`: what its browser tab says after the title, "" for nothing; `kicker`: the line above the title;
+    `byline`: specs and dates beneath it; `head`: blocks before the contents; `styles`, `scripts`: files of this
+    package's templates."""
 
     title: str
     suffix: str

@@ -17,7 +17,7 @@ from c2b_ray.audits.clip_bias.datasets import (
 )
 from c2b_ray.audits.clip_bias.downstream import GroupGuesses, ResultBlock, measure_downstream
 from c2b_ray.audits.clip_bias.measurement import checked, convergence_table, images_in, measure_pretraining
-from c2b_ray.audits.clip_bias.report.page import write_report
+from c2b_ray.audits.clip_bias.report import write_report
 from c2b_ray.audits.clip_bias.run import ClipBiasRun, load_clip_bias_run, open_clip_bias_run
 from c2b_ray.audits.clip_bias.steps.measure import (
     MeasuredModels,

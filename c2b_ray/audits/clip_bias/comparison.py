@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray.audits import gate as gates
-from c2b_ray.audits.clip_bias.report import method
+from c2b_ray.audits.clip_bias import wording
 from c2b_ray.audits.clip_bias.run import ClipBiasRun
 from c2b_ray.audits.clip_bias.steps.measure import ALL, GLOBAL
 from c2b_ray.audits.clip_bias.steps.relations import margin_of
@@ -108,13 +108,13 @@ HEADINGS = (
 def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
     is_compared = row["p_value"] is not None
     value_a, value_b = (
-        words.UNKNOWN if row[f"value_{side}"] is None else method.amount(row[f"value_{side}"]) for side in "ab"
+        words.UNKNOWN if row[f"value_{side}"] is None else wording.amount(row[f"value_{side}"]) for side in "ab"
     )
     return (
         clean(row["dataset"]),
-        method.metric(row["metric"]),
+        wording.metric(row["metric"]),
         clean(row["attribute"]),
-        method.group(row["group"]),
+        wording.group(row["group"]),
         value_a,
         value_b,
         *difference_texts(row, _signed),
@@ -123,7 +123,7 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _signed(value: float) -> str:
-    return f"{'+' if value > 0 else ''}{method.amount(value)}"
+    return f"{'+' if value > 0 else ''}{wording.amount(value)}"
 
 
 PAGES = Pages(

@@ -8,7 +8,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.clip_bias.report import method
+from c2b_ray.audits.clip_bias import wording
 from c2b_ray.audits.clip_bias.run import ClipBiasRun
 from c2b_ray.errors import Argument, ConfigError, RunError, nearest
 from c2b_ray.report import words
@@ -69,7 +69,8 @@ def run_images(run: ClipBiasRun, model: str | None = None) -> RunImages:
         Finding(
             f"{row['dataset']}/{row['group']}",
             f"{names[row['model']]}, {row['metric']} of {row['attribute']} in group {row['group']} of "
-            f"{row['dataset']}: {method.amount(row['value'])} ({method.amounts(row['value_low'], row['value_high'])}).",
+            f"{row['dataset']}: {wording.amount(row['value'])} "
+            f"({wording.amounts(row['value_low'], row['value_high'])}).",
         )
         for row in sorted(rows, key=lambda row: (row["q_value"], -row["value"]))
     ]

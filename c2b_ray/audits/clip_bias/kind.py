@@ -30,8 +30,8 @@ AUDIT = Audit(
     needed=frozenset({"clip_bias", "transfer"}),
     run_class="c2b_ray.audits.clip_bias.run:ClipBiasRun",
     manifest_class="c2b_ray.audits.clip_bias.run:ClipBiasManifest",
-    report="c2b_ray.audits.clip_bias.report.page:write_report",
-    summary="c2b_ray.audits.clip_bias.report.facts:summary",
+    report="c2b_ray.audits.clip_bias.report:write_report",
+    summary="c2b_ray.audits.clip_bias.summary:summary",
     exports={
         "csv": "c2b_ray.audits.clip_bias.exports:csv",
         "json": "c2b_ray.audits.clip_bias.exports:json",

@@ -19,7 +19,7 @@ from c2b_ray.audits.prompts.config import PromptsConfig, read_prompts_config
 from c2b_ray.audits.prompts.estimate import checked, most_images
 from c2b_ray.audits.prompts.heads import guides
 from c2b_ray.audits.prompts.measurement import measure, modify, show_examples
-from c2b_ray.audits.prompts.report.page import write_report
+from c2b_ray.audits.prompts.report import write_report
 from c2b_ray.audits.prompts.run import PromptsRun, PromptsState, begin, open_prompts_run
 from c2b_ray.audits.prompts.search import search_all, write_baselines
 from c2b_ray.audits.prompts.words import associate

@@ -24,8 +24,8 @@ from c2b_ray.audits.kit.comparison import (
 )
 from c2b_ray.audits.kit.models import one_of
 from c2b_ray.audits.prompts.measurement import PLAIN, Rows, Term, gain_terms, sum_of
-from c2b_ray.audits.prompts.report.rows import method_name
 from c2b_ray.audits.prompts.run import PromptsRun
+from c2b_ray.audits.prompts.summary import method_name
 from c2b_ray.errors import Argument, RunError
 from c2b_ray.report import words
 from c2b_ray.report.comparison import DIFFERENCE, Heading, Pages, difference_texts

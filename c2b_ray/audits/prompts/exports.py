@@ -7,8 +7,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from c2b_ray.audits.prompts.report.rows import search_sentences
 from c2b_ray.audits.prompts.run import PromptsRun
+from c2b_ray.audits.prompts.summary import search_sentences
 from c2b_ray.errors import Argument, ConfigError, RunError
 from c2b_ray.report.export import about, csv_of, exported, json_of, parquet_of
 from c2b_ray.report.formats.folder import Finding, RunImages

@@ -27,8 +27,8 @@ AUDIT = Audit(
     needed=frozenset({"prompts"}),  # without it a page would say that nothing was found
     run_class="c2b_ray.audits.prompts.run:PromptsRun",
     manifest_class="c2b_ray.audits.prompts.run:PromptsManifest",
-    report="c2b_ray.audits.prompts.report.page:write_report",
-    summary="c2b_ray.audits.prompts.report.rows:summary",
+    report="c2b_ray.audits.prompts.report:write_report",
+    summary="c2b_ray.audits.prompts.summary:summary",
     exports={
         "csv": "c2b_ray.audits.prompts.exports:csv",
         "json": "c2b_ray.audits.prompts.exports:json",

@@ -51,7 +51,7 @@ EVERY = [
     Answers([Answer("for", EVIL, (Span(EVIL),), (EVIL,), "x")]),
     Findings([FoundRow("against", EVIL, EVIL, [EVIL], "x", {"class": EVIL})], more=EVIL),
     Galleries([Gallery("right", EVIL, EVIL, (PICTURE,))]),
-    Strips([[Frame("", EVIL, [EVIL])]]),
+    Strips([[Frame("", EVIL, [EVIL])]], [EVIL]),
     Figure("<svg></svg>", EVIL),
     Article(EVIL, [Paragraph(EVIL)], mark=Verdict("for", EVIL, EVIL)),
     Details(EVIL, [Paragraph(EVIL)]),
@@ -96,6 +96,13 @@ def test_contents_list_named_sections_where_there_are_several():
     html = Page("Title", "suffix", "kicker", [*sections, Section("Unlisted", [])]).html()
     assert '<a href="#found">Found</a> <a href="#made">Made</a>' in html
     assert "<nav" not in page(Paragraph("text"))
+
+
+def test_a_caption_stands_beneath_its_row_of_pictures():
+    rows = [[Frame("data:,a", "first", [])], [Frame("data:,b", "second", [])]]
+    html = page(Strips(rows, ["of a", (Span("of b", style="said"),)], "cards"))
+    assert '<div class="strips cards">' in html
+    assert html.index("first") < html.index("of a") < html.index("second") < html.index('<span class="said">of b</span>')
 
 
 def test_marks_become_spans_and_nothing_else_does():

@@ -9,7 +9,8 @@ import pytest
 
 from c2b_ray.audits.audit import AUDITS
 from c2b_ray.audits.latent.run import open_latent_run
-from c2b_ray.audits.prompts.report.page import write_report
+from c2b_ray.audits.prompts.config import PromptsConfig
+from c2b_ray.audits.prompts.report import write_report
 from c2b_ray.audits.prompts.run import open_prompts_run
 from c2b_ray.endpoint.api.models import Kind
 from c2b_ray.endpoint.kinds import kinds
@@ -110,7 +111,7 @@ def searched(endpoint):
     """A finished search for prompts, which found nothing."""
     job = endpoint.finish("prompts")
     Path(job.run_path).parent.mkdir(parents=True, exist_ok=True)
-    config = {**CONFIGS["prompts"], "alpha": 0.05}
+    config = PromptsConfig.model_validate(CONFIGS["prompts"]).model_dump(mode="json")
     with open_prompts_run(job.run_path, "prompts-1", config) as run:
         run.write("prompts", PROMPTS.empty_table())
         run.update({"status": "finished", "finished": "2026-01-01T00:00:00", "counts": {"prompts": 0}, "notes": []})

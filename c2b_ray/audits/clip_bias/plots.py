@@ -10,14 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import islice
 
 import numpy as np
 
-from c2b_ray.audits.clip_bias.report import method
-from c2b_ray.audits.clip_bias.report.facts import ALL, Bias, Facts
+from c2b_ray.audits.clip_bias import wording
 from c2b_ray.report import words
-from c2b_ray.report.redact import clean
 from c2b_ray.text import visible
 
 WIDTH, HEIGHT = 320, 240
@@ -119,7 +116,7 @@ def histogram(
 
 
 @dataclass(frozen=True)
-class Cell:
+class MapCell:
     """A cell of a map. `depth`: its shade, 0 to 1, NaN where unknown; `text`: its text; `marked`: whether it is
     highlighted."""
 
@@ -130,7 +127,7 @@ class Cell:
 
 
 def heat_map(
-    rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[Cell]], description: str, side: int = 26
+    rows: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[MapCell]], description: str, side: int = 26
 ) -> str:
     """A map of rows by columns, in a stronger colour where `depth` is larger."""
     names = [words.shortened(name, LONGEST) for name in (*rows, *columns)]
@@ -149,7 +146,7 @@ def heat_map(
     return _svg(parts, (width, height), description, "map")
 
 
-def _cell(cell: Cell, x: int, y: int, side: int) -> str:
+def _cell(cell: MapCell, x: int, y: int, side: int) -> str:
     unknown = math.isnan(cell.depth)
     shade = "" if unknown else f' fill-opacity="{0.06 + 0.94 * min(max(cell.depth, 0), 1):.3f}"'
     kind = "unknown" if unknown else "shade"
@@ -192,11 +189,11 @@ def _plot(marks: Sequence[str], axes: tuple[Axis, Axis], description: str) -> st
     x, y = axes
     frame = f'<path class="frame" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>'
     ticks = [
-        f'<text class="tick" x="{_px(x, value)}" y="{HEIGHT - BOTTOM + 14}">{method.amount(value)}</text>'
+        f'<text class="tick" x="{_px(x, value)}" y="{HEIGHT - BOTTOM + 14}">{wording.amount(value)}</text>'
         for value in x.ticks()
     ]
     ticks += [
-        f'<text class="tick-y" x="{LEFT - 6}" y="{_py(y, value) + 3}">{method.amount(value)}</text>'
+        f'<text class="tick-y" x="{LEFT - 6}" y="{_py(y, value) + 3}">{wording.amount(value)}</text>'
         for value in y.ticks()
     ]
     middle, upright = (LEFT + WIDTH - RIGHT) / 2, (TOP + HEIGHT - BOTTOM) / 2
@@ -226,100 +223,3 @@ def _py(axis: Axis, value: float) -> float:
 
 def _text(text: str) -> str:
     return escape(visible(text))
-
-
-# Bias by model and group as maps, local against global bias as a table: the paper's Figure 3 and Table 2.
-
-
-MOST_MAPS = 24
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A plot with what stands above it."""
-
-    title: str
-    caption: str
-    svg: str
-
-
-@dataclass(frozen=True)
-class LocalRow:
-    metric: str
-    attribute: str
-    dataset: str
-    group: str
-    rho: str
-    interval: str
-    p: str
-    q: str
-    models: str
-    holds: bool
-
-
-def maps(facts: Facts) -> tuple[Figure, ...]:
-    """One for each metric, attribute and dataset: rows are groups, columns models by descending global bias, shade the
-    bias between the row's least and largest. Where most of it is unknown there is none."""
-    measures = dict.fromkeys(bias.of for bias in facts.biases)
-    figures = (figure for measure in measures if (figure := _map(facts, measure)) is not None)
-    return tuple(islice(figures, MOST_MAPS))
-
-
-def _map(facts: Facts, measure: tuple[str, str, str]) -> Figure | None:
-    rows = [bias for bias in facts.biases if bias.of == measure]
-    measured = [bias for bias in rows if bias.known]
-    if not measured or len(measured) < len(rows) / 2:
-        return None
-    over_all_images = {bias.model: bias.value for bias in rows if bias.group == ALL}
-    models = sorted(
-        over_all_images,
-        key=lambda model: -over_all_images[model] if math.isfinite(over_all_images[model]) else math.inf,
-    )
-    groups = list(dict.fromkeys(bias.group for bias in rows))
-    by_group_and_model = {(bias.group, bias.model): bias for bias in rows}
-    least, most = min(bias.value for bias in measured), max(bias.value for bias in measured)
-    cells = [
-        [_map_cell(by_group_and_model.get((group, model)), least, most, facts) for model in models] for group in groups
-    ]
-    dataset, metric, attribute = (clean(measure[0]), method.metric(measure[1]), clean(measure[2]))
-    return Figure(
-        f"{attribute}: {metric}",
-        f"{dataset}. From {method.amount(least)} to {method.amount(most)}.",
-        heat_map(
-            [method.group(group) for group in groups],
-            [facts.names.get(model, clean(model)) for model in models],
-            cells,
-            f"{metric} of {attribute} on {dataset}, by group and model, models by descending bias over all images",
-        ),
-    )
-
-
-def _map_cell(bias: Bias | None, least: float, most: float, facts: Facts) -> Cell:
-    if bias is None or not bias.known:
-        return Cell(math.nan, clean(bias.note or "") if bias is not None else "not measured")
-    depth = (bias.value - least) / (most - least) if most > least else 0.0
-    title = (
-        f"{facts.names.get(bias.model, bias.model)}, {method.group(bias.group)}: {method.amount(bias.value)} "
-        f"({method.amounts(bias.value_low, bias.value_high)}; by chance {method.amount(bias.expected)}; "
-        f"q {words.small_probability(bias.q_value)}; {words.plural(bias.n, 'image')})"
-    )
-    return Cell(depth, title, marked=bias.q_value <= facts.alpha)
-
-
-def local_rows(facts: Facts) -> tuple[LocalRow, ...]:
-    return tuple(
-        LocalRow(
-            metric=method.metric(locality.metric),
-            attribute=clean(locality.attribute),
-            dataset=clean(locality.dataset),
-            group=method.group(locality.group),
-            rho=words.signed(locality.rho),
-            interval=words.signed_range(locality.rho_low, locality.rho_high),
-            p=words.small_probability(locality.p_value),
-            q=words.small_probability(locality.q_value),
-            models=words.count(locality.n_models),
-            holds=locality.q_value <= facts.alpha,
-        )
-        for locality in facts.locality
-        if math.isfinite(locality.rho)
-    )

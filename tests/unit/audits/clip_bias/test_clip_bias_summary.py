@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 
-from c2b_ray.audits.clip_bias.report.facts import summary
+from c2b_ray.audits.clip_bias.summary import summary
 from c2b_ray.tables.clip_bias import TRANSFER
 
 
