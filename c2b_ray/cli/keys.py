@@ -19,7 +19,7 @@ from c2b_ray.text import visible
 
 if TYPE_CHECKING:
     from c2b_ray.endpoint.ledger.database import Database
-    from c2b_ray.endpoint.ledger.keys import Key, NewKey
+    from c2b_ray.endpoint.ledger.tenants import Key, NewKey
 
 app = typer.Typer(help="Keys of a shared endpoint's tenants.", no_args_is_help=True)
 
@@ -36,18 +36,18 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a key and print it; it cannot be shown again, since the ledger keeps only its hash."""
-    from c2b_ray.endpoint.ledger import keys, tenants
+    from c2b_ray.endpoint.ledger import tenants
 
     lifetime = None if expires is None else seconds("expires", expires)
     scope_names = [scope.strip() for scope in scopes.split(",") if scope.strip()]
     tenants.check_name(tenant)
-    keys.check(name, scope_names, lifetime)
+    tenants.check_key(name, scope_names, lifetime)
     db = opened(config, create=True)
     owner = tenants.by_name(db, tenant)
     if owner is None:
         owner = tenants.create(db, tenant)
         print(f"created the tenant {tenant}", file=sys.stderr)
-    _print_new(keys.create(db, owner.id, name, scope_names, lifetime), as_json)
+    _print_new(tenants.create_key(db, owner.id, name, scope_names, lifetime), as_json)
 
 
 @app.command("list")
@@ -57,13 +57,13 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List keys, including those that no longer work."""
-    from c2b_ray.endpoint.ledger import keys, tenants
+    from c2b_ray.endpoint.ledger import tenants
 
     db = opened(config)
     names = {owner.id: owner.name for owner in tenants.every(db)}
     if tenant is not None and tenant not in names.values():
         raise ConfigError("tenant", f"there is no tenant {tenant[:100]!r}")
-    rows = [(names[key.tenant_id], key) for key in keys.listed(db, None)]
+    rows = [(names[key.tenant_id], key) for key in tenants.list_keys(db, None)]
     rows = [row for row in rows if tenant in (None, row[0])]
     if as_json:
         show.print_json([_fields(key) | {"tenant": name} for name, key in rows])
@@ -83,7 +83,7 @@ def revoke(key: Ref, config: Config = None) -> None:
 
     In a terminal it asks first: a key that was revoked cannot be brought back.
     """
-    from c2b_ray.endpoint.ledger import keys
+    from c2b_ray.endpoint.ledger import tenants
 
     db = opened(config)
     existing = _existing(db, key)
@@ -92,7 +92,7 @@ def revoke(key: Ref, config: Config = None) -> None:
         typer.confirm(
             f"Revoke {existing.id}, named {visible(existing.name)}, {last_use}? No one can use it again", abort=True
         )
-    revoked = keys.revoke(db, None, existing.id)
+    revoked = tenants.revoke_key(db, None, existing.id)
     assert revoked is not None
     show.line(f"{revoked.id} was revoked at {moment(revoked.revoked)} UTC")
 
@@ -105,20 +105,20 @@ def rotate(
     as_json: AsJson = False,
 ) -> None:
     """Replace a key by a new one and print it; it cannot be shown again. The old key works a while longer."""
-    from c2b_ray.endpoint.ledger import keys
+    from c2b_ray.endpoint.ledger import tenants
 
     grace_s = seconds("grace", grace)
     db = opened(config)
-    new = keys.rotate(db, None, _existing(db, key).id, grace_s)
+    new = tenants.rotate_key(db, None, _existing(db, key).id, grace_s)
     assert new is not None
     _print_new(new, as_json)
 
 
 def _existing(db: Database, ref: str) -> Key:
-    from c2b_ray.endpoint.ledger import keys
+    from c2b_ray.endpoint.ledger import tenants
 
     prefix = ref.removeprefix("c2b_").partition("_")[0]  # a whole key is accepted, and its secret is never shown
-    for key in keys.listed(db, None):
+    for key in tenants.list_keys(db, None):
         if ref == key.id or prefix == key.prefix:
             return key
     raise InputError("there is no such key; c2b keys list shows them")

@@ -26,8 +26,8 @@ from starlette.responses import Response
 from c2b_ray.config.endpoint import SECRET_VARIABLE
 from c2b_ray.endpoint import counters
 from c2b_ray.endpoint.ledger.database import DatabaseDownError, SchemaError
-from c2b_ray.endpoint.ledger.job import IdempotencyConflictError
 from c2b_ray.endpoint.ledger.quotas import QuotaDenial
+from c2b_ray.endpoint.ledger.tables import IdempotencyConflictError
 from c2b_ray.errors import C2BError, ConfigError, InputError, RunError, ServiceError, SourceError, StorageError
 from c2b_ray.report.redact import clean
 from c2b_ray.text import visible

@@ -1,4 +1,4 @@
-"""Webhooks of tenants, and their pending deliveries. It sends nothing.
+"""Events of jobs, and the webhooks of tenants with their pending deliveries. It sends nothing.
 
 A delivery is written in the transaction that ends its job, so a crash loses none. A sender takes due deliveries under a
 lease, so two senders send the same one only if the first dies before it records the outcome.
@@ -204,12 +204,12 @@ class Event:
     at: float
 
 
-_INSERT = tables.events.insert()
-_INSERT_ONE = _INSERT.returning(tables.events.c.id)
-_COLUMNS = [tables.events.c[field.name] for field in fields(Event)]
+_INSERT_EVENT = tables.events.insert()
+_INSERT_ONE_EVENT = _INSERT_EVENT.returning(tables.events.c.id)
+_EVENT_COLUMNS = [tables.events.c[field.name] for field in fields(Event)]
 
 
-def add(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) -> int:
+def add_event(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) -> int:
     """Adds an event in the caller's transaction and returns its id. The transaction must have changed or locked the
     job's row.
 
@@ -217,28 +217,28 @@ def add(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) -> int:
     larger one was read, and the reader would miss it.
     """
     row = {"job_id": job_id, "kind": kind, "data": data, "at": tx.now}
-    return int(tx.execute(_INSERT_ONE, row).scalar_one())
+    return int(tx.execute(_INSERT_ONE_EVENT, row).scalar_one())
 
 
-def add_at_end(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) -> None:
+def add_event_at_end(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) -> None:
     """Like `add`, but writes the event at the end of the transaction, with others, and returns no id."""
-    tx.at_end(_write, {"job_id": job_id, "kind": kind, "data": data, "at": tx.now})
+    tx.at_end(_write_events, {"job_id": job_id, "kind": kind, "data": data, "at": tx.now})
 
 
-def _write(tx: Transaction, rows: list[dict[str, Any]]) -> None:
-    tx.execute(_INSERT, rows)
+def _write_events(tx: Transaction, rows: list[dict[str, Any]]) -> None:
+    tx.execute(_INSERT_EVENT, rows)
 
 
-def after(db: Database, job_id: str, last_id: int = 0, limit: int = 500) -> list[Event]:
+def events_after(db: Database, job_id: str, last_id: int = 0, limit: int = 500) -> list[Event]:
     """Returns the events of a job after `last_id`, in order. The caller has checked that the job is its tenant's."""
     columns = tables.events.c
     conditions = columns.job_id == job_id, columns.id > last_id
     with db.reading() as tx:
-        rows = tx.execute(select(*_COLUMNS).where(*conditions).order_by(columns.id).limit(limit))
+        rows = tx.execute(select(*_EVENT_COLUMNS).where(*conditions).order_by(columns.id).limit(limit))
         return [record(Event, row) for row in rows]
 
 
-def seen(db: Database, job_id: str, event_id: int) -> tuple[bool, int]:
+def find_event(db: Database, job_id: str, event_id: int) -> tuple[bool, int]:
     """Returns whether `event_id` is an event of the job, and the id of the job's latest event; 0 if it has none."""
     columns = tables.events.c
     is_it = func.max(case((columns.id == event_id, 1), else_=0))

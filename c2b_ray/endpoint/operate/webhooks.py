@@ -3,7 +3,7 @@
 Several senders can share a ledger; each attempt is made by one. An event is sent until the receiver answers 2xx. If a
 sender dies after the answer and before it records it, the event is sent twice; receivers recognise it by its id. The
 sender calls only URLs that the policy lists, at checked addresses, and checks each redirect like a new request. No
-secret and no answer is logged.
+secret and no answer is logged. `UrlSigner` signs URLs of artifacts.
 """
 
 from __future__ import annotations
@@ -28,15 +28,34 @@ import httpx
 
 from c2b_ray import __version__
 from c2b_ray.client.webhooks import HEADER, signature
-from c2b_ray.config.endpoint import EndpointConfig
+from c2b_ray.config.endpoint import EndpointConfig, Policy
 from c2b_ray.endpoint.ledger import jobs, webhooks
-from c2b_ray.endpoint.ledger import webhooks as events
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
-from c2b_ray.endpoint.ledger.job import Job
+from c2b_ray.endpoint.ledger.tables import Job
 from c2b_ray.endpoint.ledger.webhooks import Delivery, Webhook
-from c2b_ray.endpoint.policy.fetched import webhook_client
 from c2b_ray.errors import AddressError
+from c2b_ray.models.url_guard import GuardedTransport, Resolver, Target, UrlPolicy, check_url, resolved
 from c2b_ray.text import visible
+
+
+def webhook_policy(policy: Policy, seconds: float = 10.0) -> UrlPolicy:
+    return UrlPolicy(tuple(policy.webhooks), tuple(policy.networks), seconds=seconds)
+
+
+def check_webhook(url: str, policy: Policy) -> Target:
+    """Raises AddressError if a webhook may not have this URL. Its host name is resolved only when it is called."""
+    return check_url(url, webhook_policy(policy))
+
+
+def webhook_client(policy: Policy, seconds: float = 10.0, resolver: Resolver = resolved) -> httpx.Client:
+    """Returns a client that reaches only listed URLs at public addresses, and checks each redirect like a new request.
+
+    It raises AddressError besides httpx's errors. Bodies of answers are not read: nobody uses them, and a receiver that
+    has said 2xx has received.
+    """
+    transport = GuardedTransport(webhook_policy(policy, seconds), resolver=resolver, bodies=False)
+    return httpx.Client(transport=transport, timeout=seconds, follow_redirects=True, max_redirects=3)
+
 
 EVERY_S = 1.0
 AT_ONCE = 8
@@ -118,7 +137,7 @@ class DeliverySender:
 
     def _body(self, delivery: Delivery) -> bytes | None:
         job = jobs.get(self._db, None, delivery.job_id)
-        from_event = events.after(self._db, delivery.job_id, delivery.event_id - 1, 1)
+        from_event = webhooks.events_after(self._db, delivery.job_id, delivery.event_id - 1, 1)
         if job is None:
             return None
         state = (

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from c2b_ray.config.endpoint import Policy
-from c2b_ray.endpoint.policy.schemes import url_policy
+from c2b_ray.endpoint.policy.names import url_policy
 from c2b_ray.errors import ServiceError
 from c2b_ray.models.url_guard import as_variable
 from c2b_ray.storage import URL_POLICY

@@ -17,9 +17,8 @@ from c2b_ray.endpoint.api.problems import FieldError, ProblemError, body_of, not
 from c2b_ray.endpoint.api.uploads import upload_body
 from c2b_ray.endpoint.kinds import kind_named, kinds
 from c2b_ray.endpoint.ledger import jobs, uploads
-from c2b_ray.endpoint.ledger.job import Filters
-from c2b_ray.endpoint.web.rendering import shown
-from c2b_ray.endpoint.web.session import PageRequest, goto
+from c2b_ray.endpoint.ledger.tables import Filters
+from c2b_ray.endpoint.web.rendering import PageRequest, goto, shown
 from c2b_ray.report.words import plural
 from c2b_ray.world.zoo import names
 

@@ -3,8 +3,8 @@
 import pytest
 from ledgers import claimed, member, submit
 
-from c2b_ray.endpoint.booking import UNKNOWN, images_of_question, models_of
-from c2b_ray.endpoint.ledger import jobs
+from c2b_ray.endpoint.kinds import UNKNOWN, images_of_question, models_of
+from c2b_ray.endpoint.ledger import jobs, running
 from c2b_ray.endpoint.work.progress import book_asked_run
 
 TWO = {"classifier": {"old": "timm:a", "new": "timm:b"}}
@@ -47,7 +47,7 @@ def test_a_question_is_booked_on_the_models_of_its_run(db, named, models):
 def test_the_draws_that_a_question_adds_to_its_run_count_as_storage(db, tmp_path):
     who, other = member(db), member(db, "beta")
     asked = claimed(db, who)
-    jobs.finish(db, asked.job.id, asked.fence, str(tmp_path / asked.job.id))
+    running.finish(db, asked.job.id, asked.fence, str(tmp_path / asked.job.id))
     run = tmp_path / asked.job.id
     (run / "rounds").mkdir(parents=True)
     (run / "rounds" / "part-1.parquet").write_bytes(b"ten bytes.")

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from c2b_ray.config.endpoint import EndpointConfig
-from c2b_ray.endpoint.scratch import ScratchFolder
+from c2b_ray.endpoint.policy.copies import ScratchFolder
 from c2b_ray.endpoint.work.process import ProcessStarter
 
 OWNER = """
 import sys
-from c2b_ray.endpoint.scratch import ScratchFolder
+from c2b_ray.endpoint.policy.copies import ScratchFolder
 
 print(ScratchFolder("own-").path, flush=True)
 sys.stdin.read()
