@@ -31,8 +31,7 @@ from c2b_ray.report import words
 from c2b_ray.storage.manifest import read_yaml
 
 if TYPE_CHECKING:
-    from c2b_ray.client.local_files import LocalFile
-    from c2b_ray.client.packing import Progress
+    from c2b_ray.client.local_files import LocalFile, Progress
 
 ENDED = ("finished", "failed", "cancelled")
 CHUNK = 1 << 20

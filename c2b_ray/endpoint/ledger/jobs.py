@@ -27,10 +27,7 @@ from c2b_ray.endpoint.ledger.database import (
     new_id,
     record,
 )
-from c2b_ray.endpoint.ledger.running import (
-    ended,
-    lapsed,
-)
+from c2b_ray.endpoint.ledger.running import ended, lapsed
 from c2b_ray.endpoint.ledger.tables import (
     COLUMNS,
     ENDED,

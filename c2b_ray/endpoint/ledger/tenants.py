@@ -167,7 +167,7 @@ def _check_weight(weight: float) -> None:
 def _valid(quotas: dict[str, Any]) -> Quotas:
     from pydantic import ValidationError
 
-    from c2b_ray.config.problems import first_problem
+    from c2b_ray.config.reading import first_problem
 
     try:
         return Quotas.model_validate(quotas)

@@ -18,12 +18,10 @@ from typing import Any, get_args
 import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
+from c2b_ray.config.classifiers import PACKAGED
 from c2b_ray.config.endpoint import Role
-from c2b_ray.config.hierarchy import PACKAGED
 from c2b_ray.config.named import MODELS, Names
-from c2b_ray.config.problems import first_problem
-from c2b_ray.config.reading import refuse_keys_within
-from c2b_ray.config.walk import replaced
+from c2b_ray.config.reading import first_problem, refuse_keys_within, replaced
 from c2b_ray.endpoint.policy.names import DATA, RUN, RUNS, UPLOADS, Tenancy, checked_spec, is_inside, located, verified
 from c2b_ray.endpoint.policy.weights import check_weights
 from c2b_ray.errors import AddressError, ConfigError, InputError, SourceError, WeightsError

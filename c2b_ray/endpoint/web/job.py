@@ -110,7 +110,7 @@ def ask(visit: PageRequest) -> Response:
 def _question(fields: dict[str, Any]) -> Question:
     from pydantic import ValidationError
 
-    from c2b_ray.config.problems import first_problem
+    from c2b_ray.config.reading import first_problem
 
     try:
         return Question.model_validate({name: value for name, value in fields.items() if value is not None})

@@ -29,25 +29,10 @@ from c2b_ray.config.named import Names
 from c2b_ray.endpoint.kinds import kind_named
 from c2b_ray.endpoint.ledger.database import steady_now
 from c2b_ray.endpoint.policy import copies, isolation
-from c2b_ray.endpoint.policy.configs import (
-    SPECS,
-    check_contents,
-    check_resolved,
-    paths_of,
-    relocated,
-)
+from c2b_ray.endpoint.policy.configs import SPECS, check_contents, check_resolved, paths_of, relocated
 from c2b_ray.endpoint.policy.names import STORE, Tenancy, follow_storage
 from c2b_ray.endpoint.work.progress import ProgressReporter, problem
-from c2b_ray.endpoint.work.protocol import (
-    Ending,
-    MayCommit,
-    Permission,
-    Start,
-    StopOrder,
-    WorkEnded,
-    line,
-    to_child,
-)
+from c2b_ray.endpoint.work.protocol import Ending, MayCommit, Permission, Start, StopOrder, WorkEnded, line, to_child
 from c2b_ray.errors import C2BError, ConfigError
 from c2b_ray.storage import files, is_remote, s3
 from c2b_ray.storage.run import MANIFEST, load_run
