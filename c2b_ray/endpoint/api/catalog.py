@@ -100,7 +100,8 @@ def document_of(app: FastAPI) -> dict[str, Any]:
             schemas.pop(name, None)
         for methods in document["paths"].values():
             for operation in methods.values():
-                _without_frameworks_errors(operation)
+                if "HTTPValidationError" in str(operation["responses"].get("422", {})):
+                    operation["responses"]["422"] = errors(422)[422]
         app.openapi_schema = document
     return app.openapi_schema
 
@@ -112,12 +113,6 @@ def add_documents(app: FastAPI) -> None:
     async def docs(request: Request) -> HTMLResponse:
         page = Environment(autoescape=True).from_string(_PAGE).render(document_of(app))
         return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY})
-
-
-def _without_frameworks_errors(operation: dict[str, Any]) -> None:
-    answer = operation["responses"].get("422", {})
-    if "HTTPValidationError" in str(answer):
-        operation["responses"]["422"] = errors(422)[422]
 
 
 # Routes for operators: is the process alive, can it serve requests, and its metrics. They need no key.

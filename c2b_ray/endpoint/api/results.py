@@ -95,17 +95,14 @@ def parquet_slices(schema: pa.Schema, parts: Iterable[pa.Table]) -> Iterator[byt
 
 def _flat(table: pa.Table) -> pa.Table:
     for number, field in enumerate(table.schema):
-        if pa.types.is_struct(field.type) or (pa.types.is_list(field.type) and not _of_texts(field.type)):
+        is_list = pa.types.is_list(field.type)
+        if pa.types.is_struct(field.type) or (is_list and not pa.types.is_string(field.type.value_type)):
             texts = [
                 None if value is None else json.dumps(finite(value), ensure_ascii=False)
                 for value in table[field.name].to_pylist()
             ]
             table = table.set_column(number, field.name, pa.array(texts, pa.string()))
     return table
-
-
-def _of_texts(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) and pa.types.is_string(kind.value_type))
 
 
 # Routes of a job's results: tables, images, the report, exports, answers.
@@ -392,7 +389,9 @@ def compare(
     if _accepts(request, HTML):
         page = comparison.page().encode()
         return Response(page, media_type=HTML, headers={"Content-Security-Policy": page_policy(page)})
-    return finite_json(_compared(comparison, checks, (a, b or a)))
+    # The JSON of `c2b compare --json`, with jobs in place of directories.
+    compared = cleaned({**comparison.to_json(), "a": a, "b": b or a})
+    return finite_json({**compared, **_gates(checks)})
 
 
 @routes.post(
@@ -470,11 +469,6 @@ def _in_words(checks: list[Check]) -> list[Check]:
 
 def _gates(checks: list[Check]) -> dict[str, Any]:
     return {"failed": failed(checks), "gates": cleaned([check.to_json() for check in checks])}
-
-
-def _compared(comparison: Comparison, checks: list[Check], names: tuple[str, str]) -> dict[str, Any]:
-    """Returns the JSON of `c2b compare --json`, with jobs in place of directories."""
-    return {**cleaned({**comparison.to_json(), "a": names[0], "b": names[1]}), **_gates(checks)}
 
 
 def _accepts(request: Request, media_type: str) -> bool:

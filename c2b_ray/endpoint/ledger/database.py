@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -143,7 +144,8 @@ def sqlite_engine(url: str, connections: int) -> Engine:
                 f"{path}: its file system cannot hold a ledger in SQLite; use a local disk, or PostgreSQL"
             )
         connection.create_function("c2b_clock", 0, time.time)
-        connection.create_function("md5", 1, _md5, deterministic=True)  # PostgreSQL has it
+        md5 = partial(hashlib.md5, usedforsecurity=False)  # PostgreSQL has it
+        connection.create_function("md5", 1, lambda text: md5(text.encode()).hexdigest(), deterministic=True)
         for pragma in ("synchronous = FULL", "foreign_keys = ON", "secure_delete = ON"):
             connection.execute(f"PRAGMA {pragma}")
 
@@ -153,10 +155,6 @@ def sqlite_engine(url: str, connections: int) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
-
-
-def _md5(text: str) -> str:
-    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def postgres_engine(url: str, connections: int, wait_seconds: float = BUSY_SECONDS) -> Engine:

@@ -188,7 +188,9 @@ def _submitted(tx: Transaction, caller: tuple[str, str | None], new: NewJob, def
         if original is not None:
             return original, False
     quotas.check_submission(tx, tenant_id, new, limits)
-    job = _new_job(tx, tenant_id, key_id, new, job_id)
+    values = _DEFAULTS | {"id": job_id, "tenant_id": tenant_id, "key_id": key_id, "kind": new.kind, "name": new.name}
+    values |= {"config": new.config, "resolved": new.resolved, "state": "queued", "created": tx.now}
+    job = Job(**values, not_before=new.not_before)
     tx.at_end(_write, job)
     tx.known[job_id] = job
     quotas.submitted(tx)
@@ -220,12 +222,6 @@ def _earlier_job(tx: Transaction, earlier: Row[Any], body_hash: str | None) -> J
         raise IdempotencyConflictError("this Idempotency-Key was used with another body", earlier.job_id)
     cached: Job | None = tx.known.get(earlier.job_id)  # created in this transaction, and not written yet
     return cached or record(Job, tx.execute(_BY_ID, {"job_id": earlier.job_id}).one())
-
-
-def _new_job(tx: Transaction, tenant_id: str, key_id: str | None, new: NewJob, job_id: str) -> Job:
-    values = _DEFAULTS | {"id": job_id, "tenant_id": tenant_id, "key_id": key_id, "kind": new.kind, "name": new.name}
-    values |= {"config": new.config, "resolved": new.resolved, "state": "queued", "created": tx.now}
-    return Job(**values, not_before=new.not_before)
 
 
 def _write(tx: Transaction, rows: list[Job]) -> None:
@@ -375,7 +371,10 @@ def commit_together(db: Database, name: str, work: Callable[[Transaction], T], s
 
     Raises what `work` raises, after undoing its writes, and DatabaseDownError like `Database.transaction`.
     """
-    group = _join(db, name)
+    key = id(db), name
+    with _lock:
+        group = _groups.setdefault(key, _Group())
+        group.inside += 1
     call = _Call(work, savepoint)
     try:
         with group.taking:  # else it could be lost between the reading and the emptying of the list
@@ -394,7 +393,10 @@ def commit_together(db: Database, name: str, work: Callable[[Transaction], T], s
             group.leading.release()
         return call.result()
     finally:
-        _leave(db, name, group)
+        with _lock:
+            group.inside -= 1
+            if not group.inside:
+                del _groups[key]
 
 
 class _Call(Generic[T]):
@@ -451,17 +453,3 @@ class _Group:
         finally:
             for call in calls:
                 call.done.set()
-
-
-def _join(db: Database, name: str) -> _Group:
-    with _lock:
-        group = _groups.setdefault((id(db), name), _Group())
-        group.inside += 1
-        return group
-
-
-def _leave(db: Database, name: str, group: _Group) -> None:
-    with _lock:
-        group.inside -= 1
-        if not group.inside:
-            del _groups[(id(db), name)]

@@ -300,7 +300,7 @@ def take(db: Database, name: str, rate: float, burst: int, tokens: float = 1.0) 
     with db.transaction() as tx:
         remaining = _take(tx, name, rate, burst, tokens)
         if remaining is None:
-            available = _tokens(tx, name, rate, burst)
+            available = tx.scalar(select(_filled(tx.now, rate, burst)).where(_buckets.name == name)) or 0.0
             reset = update(tables.buckets).where(_buckets.name == name, _buckets.updated > tx.now + _AHEAD_S)
             tx.execute(reset.values(updated=tx.now))  # else it would stay empty until the clock has caught up
     if remaining is None:
@@ -393,11 +393,6 @@ def _filled(now: float, rate: float, burst: int) -> ColumnElement[float]:
     elapsed = case((_buckets.updated > now, 0.0), else_=now - _buckets.updated)
     level = _buckets.tokens + elapsed * rate
     return case((level > burst, float(burst)), else_=level)
-
-
-def _tokens(tx: Transaction, name: str, rate: float, burst: int) -> float:
-    available = tx.scalar(select(_filled(tx.now, rate, burst)).where(_buckets.name == name))
-    return float(available or 0.0)
 
 
 def _denied(rate: float, burst: int, available: float, wanted: float) -> QuotaDenial:

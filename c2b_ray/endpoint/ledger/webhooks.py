@@ -155,7 +155,9 @@ def due(db: Database, limit: int = 20) -> list[tuple[Delivery, Webhook]]:
 
 
 def delivered(db: Database, delivery_id: str) -> None:
-    _settle(db, delivery_id, {"state": "delivered", "last_error": None})
+    with db.transaction() as tx:
+        values = {"state": "delivered", "last_error": None, "attempts": _deliveries.attempts + 1}
+        tx.execute(update(tables.deliveries).where(_deliveries.id == delivery_id).values(values))
 
 
 def failed(db: Database, delivery_id: str, error: str, retry_in: float | None) -> None:
@@ -182,12 +184,6 @@ def deliveries(db: Database, tenant_id: str, webhook_id: str, limit: int = 50) -
         return [
             record(Delivery, row) for row in tx.execute(statement.order_by(_deliveries.next_at.desc()).limit(limit))
         ]
-
-
-def _settle(db: Database, delivery_id: str, values: dict[str, Any]) -> None:
-    with db.transaction() as tx:
-        changes = values | {"attempts": _deliveries.attempts + 1}
-        tx.execute(update(tables.deliveries).where(_deliveries.id == delivery_id).values(changes))
 
 
 # Events of jobs. They are kept, so that a client that lost the connection resumes after the last one it saw.

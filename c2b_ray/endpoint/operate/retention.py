@@ -107,9 +107,9 @@ def purge(db: Database, config: EndpointConfig) -> Deleted:
     quotas.forget(db, now - DAY_S)
     tenants.forget_sessions(db, now)
     db.overwrite_deleted()
-    for root in _roots(config):
+    for tenant_id in filter(is_id, files.entries(f"{config.storage_root.rstrip('/')}/tenants")):
         try:
-            deleted.leftovers += _leftovers(db, config, root)
+            deleted.leftovers += _leftovers(db, config, tenant_id)
         except C2BError as error:  # an error in one tenant's folder must not stop the others
             deleted.failures.append(str(error))
     return deleted
@@ -177,10 +177,6 @@ def _old_files(folder: str) -> Iterator[str]:
         sha256 = info.base_name.partition(".")[0]
         if len(sha256) == 64 and (info.mtime_ns or 0) / 1e9 < time.time() - DAY_S:
             yield sha256
-
-
-def _roots(config: EndpointConfig) -> list[str]:
-    return [name for name in files.entries(f"{config.storage_root.rstrip('/')}/tenants") if is_id(name)]
 
 
 def _root(config: EndpointConfig, tenant_id: str) -> str:

@@ -170,7 +170,10 @@ def _written(archived: Iterator[ArchiveFile], folder: str, policy: Policy) -> in
         if total > policy.archives.total_bytes:
             raise SourceError(f"it unpacks to more than {policy.archives.total_bytes} bytes")
         if not is_metadata:
-            _check_image(name, data, policy)
+            try:
+                check_picture(data, policy)
+            except ImageError as error:
+                raise SourceError(f"{name!r}: {error}") from error
             images += 1
         path = os.path.join(folder, *steps)
         os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
@@ -179,13 +182,6 @@ def _written(archived: Iterator[ArchiveFile], folder: str, policy: Policy) -> in
     if not images:
         raise SourceError("it holds no images")
     return images
-
-
-def _check_image(name: str, data: bytes, policy: Policy) -> None:
-    try:
-        check_picture(data, policy)
-    except ImageError as error:
-        raise SourceError(f"{name!r}: {error}") from error
 
 
 def _steps(name: str) -> tuple[str, ...]:
@@ -248,17 +244,13 @@ def main(argv: list[str]) -> None:
     answer: dict[str, Any]
     try:
         with open(path, "rb") as file:
-            answer = {"images": write_images(members(_checked(file), policy), folder, policy)}
+            if not is_archive(file.read(512)):
+                raise SourceError("it is neither a zip nor a tar archive by its first bytes")
+            file.seek(0)
+            answer = {"images": write_images(members(file, policy), folder, policy)}
     except (C2BError, OSError) as error:
         answer = {"error": str(error)[:1000]}
     json.dump(answer, sys.stdout)
-
-
-def _checked(file: IO[bytes]) -> IO[bytes]:
-    if not is_archive(file.read(512)):
-        raise SourceError("it is neither a zip nor a tar archive by its first bytes")
-    file.seek(0)
-    return file
 
 
 if __name__ == "__main__":

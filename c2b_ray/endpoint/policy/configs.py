@@ -133,14 +133,15 @@ def _leaf(names: Names, value: Any, field: str, tenancy: Tenancy, find: Find) ->
         return {name: _one(names, item, field, tenancy, find) for name, item in value.items()}
     written = value if isinstance(value, list) else [value]
     result = [_one(names, item, field, tenancy, find) for item in written]
-    if names is Names.CLASSIFIER and written != result and _can_be_names(written):
+    if (
+        names is Names.CLASSIFIER
+        and written != result
+        and max(map(len, written)) <= LONGEST_NAME
+        and len(set(map(folded, written))) == len(written)
+    ):
         # A spec without a name is shown as its name: tables and pages would show the server's folders.
         return dict(zip(written, result, strict=True))
     return result if isinstance(value, list) else result[0]
-
-
-def _can_be_names(specs: list[str]) -> bool:
-    return max(map(len, specs)) <= LONGEST_NAME and len(set(map(folded, specs))) == len(specs)
 
 
 def _one(names: Names, value: Any, field: str, tenancy: Tenancy, find: Find) -> str:
@@ -228,21 +229,19 @@ def check_contents(named_paths: list[tuple[Names, str, str]], config: Mapping[st
         elif names in SPECS:
             _check_model(path, field)
         elif names is Names.HEADS:
-            _check_heads(path, field)
+            for file in sorted(Path(path).glob("*.safetensors")):  # none, where it is no folder
+                _check_model(str(file), field)
 
 
 def _check_links(folder: str, field: str, tenancy: Tenancy) -> None:
     """Checks that every link in the folder and its subfolders leads to files of the same tenant."""
+    own_folders = [f"{tenancy.root.rstrip('/')}/{part}" for part in (DATA, UPLOADS, RUNS)]
     for parent, folders, names in os.walk(folder):
         for name in (*folders, *names):
             path = os.path.join(parent, name)
-            if os.path.islink(path) and not _belongs_to_tenant(path, tenancy):
+            if os.path.islink(path) and not any(is_inside(path, own_folder) for own_folder in own_folders):
                 relative = os.path.relpath(path, folder)
                 raise ConfigError(field, f"{relative!r} in this folder is a link that leads out of the tenant's files")
-
-
-def _belongs_to_tenant(path: str, tenancy: Tenancy) -> bool:
-    return any(is_inside(path, f"{tenancy.root.rstrip('/')}/{part}") for part in (DATA, UPLOADS, RUNS))
 
 
 def _image_column(config: Mapping[str, Any], field: str) -> str:
@@ -351,11 +350,6 @@ def _json_document(path: Path, field: str) -> Any:
         return read_json(path)
     except InputError as error:
         raise ConfigError(field, f"{path.name}: {error}") from error
-
-
-def _check_heads(folder: str, field: str) -> None:
-    for file in sorted(Path(folder).glob("*.safetensors")) if os.path.isdir(folder) else ():
-        _check_model(str(file), field)
 
 
 def _check_shards(index: Path, field: str) -> None:

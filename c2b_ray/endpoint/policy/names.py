@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import parse_qsl, quote
 
 from c2b_ray.config.endpoint import Policy, Role
@@ -86,7 +86,11 @@ def located(text: str, name: str, tenancy: Tenancy, kinds: tuple[str, ...] = ())
     if text.startswith(UPLOAD):
         return _upload_path(text, name, tenancy, kinds)
     if text.startswith(RUN):
-        return _run_path(text, name, tenancy) if "run" in kinds else _refuse(name, text, "a run cannot be used here")
+        if "run" not in kinds:
+            _refuse(name, text, "a run cannot be used here")
+        if not _ID.fullmatch(text.removeprefix(RUN)):
+            _refuse(name, text, "expected run: and the id of a finished audit")
+        return _below(f"{tenancy.root.rstrip('/')}/{RUNS}/{text.removeprefix(RUN)}", RUNS, name, text, tenancy)
     if text.startswith(STORE):
         return _store_path(text, name, tenancy)
     steps = text.removesuffix("/").split("/")
@@ -140,13 +144,6 @@ def _upload_path(text: str, name: str, tenancy: Tenancy, kinds: tuple[str, ...])
     return _below(path, UPLOADS, name, text, tenancy)
 
 
-def _run_path(text: str, name: str, tenancy: Tenancy) -> str:
-    run = text.removeprefix(RUN)
-    if not _ID.fullmatch(run):
-        _refuse(name, text, "expected run: and the id of a finished audit")
-    return _below(f"{tenancy.root.rstrip('/')}/{RUNS}/{run}", RUNS, name, text, tenancy)
-
-
 def _below(path: str, part: str, name: str, text: str, tenancy: Tenancy) -> str:
     """Returns the path with links resolved; it must not lead out of the tenant's folder `part`."""
     if not tenancy.is_local:
@@ -172,7 +169,7 @@ def _is_plain(uri: str) -> bool:
     return bool(_OBJECT.fullmatch(uri)) and not any(step in ("", ".", "..") for step in steps)
 
 
-def _refuse(name: str, text: str, problem: str) -> str:
+def _refuse(name: str, text: str, problem: str) -> NoReturn:
     raise ConfigError(name, f"{text[:200]!r}: {problem}")
 
 

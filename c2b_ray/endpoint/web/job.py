@@ -55,7 +55,8 @@ def job_page(visit: PageRequest) -> Response:
         "job": job, "label": kinds()[job.kind].question if job.kind in kinds() else job.kind,
         "running": not job.ended_for_good, "log": _log(visit, job),
         "config": yaml.safe_dump(cleaned(job.config), sort_keys=False, allow_unicode=True, width=100),
-        "tables": _tables(results), "exports": results.exports if results and job.state == "finished" else [],
+        "tables": [] if results is None else [(name, results.rows(name)) for name in results.tables],
+        "exports": results.exports if results and job.state == "finished" else [],
         "summary": _summary(results), "report": results is not None and files.exists(f"{results.path}/{REPORT}"),
         "answer": _answer(results), "compares": job.kind in compared_kinds() and job.state == "finished",
         "questions": job.state == "finished" and run is not None and answers_questions(run),
@@ -128,10 +129,6 @@ def _results(visit: PageRequest, job: Job) -> Results | None:
         raise
     except C2BError:  # its run is damaged or gone: the page still shows the job
         return None
-
-
-def _tables(results: Results | None) -> list[tuple[str, int]]:
-    return [] if results is None else [(name, results.rows(name)) for name in results.tables]
 
 
 def _summary(results: Results | None) -> Summary | None:
@@ -297,7 +294,9 @@ def gallery_page(visit: PageRequest) -> Response:
     choices: dict[str, list[tuple[str, int]]] = {}
     rows: range | list[int] = range(total)
     if total <= MOST_ROWS:
-        values = {name: _texts(results.table(ROWS, [name])[name].to_pylist()) for name in NAMES}
+        values: dict[str, list[str]] = {
+            name: pc.fill_null(results.table(ROWS, [name])[name], UNDECIDED).to_pylist() for name in NAMES
+        }
         choices = {name: Counter(texts).most_common(CHOICES) for name, texts in values.items()}
         is_chosen = np.ones(total, bool)
         for name, chosen_text in vars(choice).items():
@@ -312,7 +311,3 @@ def gallery_page(visit: PageRequest) -> Response:
         "job": results.job, "images": images, "total": len(rows), "start": start, "page": IMAGES_A_PAGE,
         "choice": choice, "choices": choices, "undecided": UNDECIDED,
     })  # fmt: skip
-
-
-def _texts(values: list[str | None]) -> list[str]:
-    return [UNDECIDED if value is None else value for value in values]

@@ -302,13 +302,10 @@ def failed(request: Request, error: Exception) -> Response:
         ERRORS.error("request %s failed", request_id, exc_info=error)
         problem = ProblemError(500, "internal", "the endpoint failed; its operator finds the reason in the log")
     if problem.status == 401 and request.method == "GET":
-        return goto(f"{PAGES}/signin?next={quote(_here(request), safe='')}")
+        query = request.url.query
+        here = f"{request.scope['path']}{'?' if query else ''}{query}"
+        return goto(f"{PAGES}/signin?next={quote(here, safe='')}")
     return problem_page(request, problem)
-
-
-def _here(request: Request) -> str:
-    query = request.url.query
-    return f"{request.scope['path']}{'?' if query else ''}{query}"
 
 
 def _entered(request: Request, scope: Scope | None) -> PageRequest:

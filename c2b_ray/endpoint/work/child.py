@@ -248,7 +248,10 @@ def _confine(start: Start) -> None:
     its own token, so other jobs of the same user cannot use it. The processes of a shared cluster are not children, and
     are not confined here.
     """
-    _keep_copies_of_tenant(start.out)
+    if is_remote(start.out):
+        with suppress(ConfigError, OSError):  # whoever fetches says why it cannot be used
+            # No other tenant's jobs can read that folder.
+            copies.use_folder_of_tenant(_tenant_folder(start.out).rpartition("/")[2])
     on_cluster = "RAY_ADDRESS" in os.environ
     if not on_cluster:
         # Ray's default token, in the home folder, is shared by all jobs.
@@ -289,13 +292,6 @@ def _tenant_folder(out: str) -> str:
     return out.rpartition("/runs/")[0] or out
 
 
-def _keep_copies_of_tenant(out: str) -> None:
-    """Gives the copies of a store's files a folder that no other tenant's jobs can read."""
-    if is_remote(out):
-        with suppress(ConfigError, OSError):  # whoever fetches says why it cannot be used
-            copies.use_folder_of_tenant(_tenant_folder(out).rpartition("/")[2])
-
-
 def _listen(wire: RunnerConnection, limit: WorkLimit) -> None:
     while True:
         _obey(wire.receive(), limit)
@@ -319,7 +315,10 @@ def _done(start: Start, wire: RunnerConnection, limit: WorkLimit) -> WorkEnded:
     reporter = ProgressReporter(wire.send, limit.check)
     tenant_folder = _tenant_folder(start.out)
     if start.via == "serve":
-        _use_answers_of_tenant(tenant_folder)
+        from c2b_ray.serving.answers import OWNER
+
+        # Models that all tenants share then use only the answers that they kept for this job's tenant.
+        os.environ[OWNER] = tenant_folder.rpartition("/")[2]
     try:
         with files.guarded(limit.ask):
             config = prepared(start.kind, start.config, tenant_folder)
@@ -344,13 +343,6 @@ def _done(start: Start, wire: RunnerConnection, limit: WorkLimit) -> WorkEnded:
         return WorkEnded(
             how="failed", images=reporter.images, present=reporter.present, problem=problem(error, tenant_folder)
         )
-
-
-def _use_answers_of_tenant(tenant_folder: str) -> None:
-    """Makes models that all tenants share use only the answers that they kept for this job's tenant."""
-    from c2b_ray.serving.answers import OWNER
-
-    os.environ[OWNER] = tenant_folder.rpartition("/")[2]
 
 
 def _stop_behind(error: BaseException | None) -> WorkStopped | None:

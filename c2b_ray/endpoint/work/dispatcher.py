@@ -236,7 +236,8 @@ class Dispatcher:
         self._charge(weights)
         waiting, running_jobs = running.waiting(self._db), self._running()
         slots = len(running.live_leases(self._db, SLOT))
-        decision = self._share.decide([_waiting(job) for job in waiting], running_jobs, slots, weights)
+        queued = [WaitingJob(job.id, job.tenant_id, job.created, job.slices) for job in waiting]
+        decision = self._share.decide(queued, running_jobs, slots, weights)
         for job_id in decision.grants:
             running.grant(self._db, job_id, lease)
         for job_id in decision.yields:
@@ -289,10 +290,6 @@ class Dispatcher:
             RunningJob(job.id, job.tenant_id, job.created, job.slices, now - self._seen[key], _ending(job), job.images)
             for key, job in job_of_slot.items()
         ]
-
-
-def _waiting(job: Job) -> WaitingJob:
-    return WaitingJob(job.id, job.tenant_id, job.created, job.slices)
 
 
 def _ending(job: Job) -> bool:

@@ -12,7 +12,7 @@ from c2b_ray.endpoint.ledger import audit_log, jobs, quotas, running, tables, te
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.errors import RunError
 
-CREATE = {"jobs.submit", "keys.create", "uploads.add", "uploads.check_room", "webhooks.create"}
+CREATE = {"jobs.submit", "tenants.create_key", "uploads.add", "uploads.check_room", "webhooks.create"}
 """Functions that take a tenant's id and only create what belongs to that tenant."""
 PARTS = {"quotas.add", "quotas.by_model", "quotas.locked_limits", "quotas.check_submission", "quotas.check_use",
          "quotas.check_running", "quotas.held", "uploads.upload_lock", "uploads.reader_of",
@@ -45,6 +45,7 @@ class TestIsolation:
             "jobs.request_cancel": jobs.request_cancel(db, them, job_id),
             "jobs.set_deleted": jobs.set_deleted(db, them, job_id),
             "jobs.submitted_before": jobs.submitted_before(db, them, "k", "a"),
+            "running.resized": running.resized(db, them, job_id, 9),
             "quotas.spend": quotas.spend(db, them, "0000-00-00", "9999-99-99"),
             "uploads.get": uploads.get(db, them, upload.sha256),
             "uploads.page": uploads.page(db, them)[0],
@@ -53,10 +54,10 @@ class TestIsolation:
             "webhooks.get": webhooks.get(db, them, hook.id),
             "webhooks.remove": webhooks.remove(db, them, hook.id),
             "webhooks.deliveries": webhooks.deliveries(db, them, hook.id),
-            "keys.get": tenants.get_key(db, them, who.key_id),
-            "keys.revoke": tenants.revoke_key(db, them, who.key_id),
-            "keys.rotate": tenants.rotate_key(db, them, who.key_id),
-            "keys.listed": [key for key in tenants.list_keys(db, them) if key.tenant_id != them],
+            "tenants.get_key": tenants.get_key(db, them, who.key_id),
+            "tenants.revoke_key": tenants.revoke_key(db, them, who.key_id),
+            "tenants.rotate_key": tenants.rotate_key(db, them, who.key_id),
+            "tenants.list_keys": [key for key in tenants.list_keys(db, them) if key.tenant_id != them],
             "audit_log.page": [entry for entry in audit_log.page(db, tenant_id=them) if entry.tenant_id != them],
         }
         assert {name: answer for name, answer in answers.items() if answer} == {}
@@ -99,7 +100,7 @@ class TestIsolation:
 
 def _of_tenants() -> set[str]:
     """Returns the ledger's public functions that take a tenant's id."""
-    modules = (audit_log, quotas, webhooks, jobs, tenants, running, quotas, tenants, uploads, webhooks)
+    modules = (audit_log, jobs, quotas, running, tenants, uploads, webhooks)
     return {
         f"{module.__name__.rpartition('.')[2]}.{name}"
         for module in modules

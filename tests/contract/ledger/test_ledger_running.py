@@ -221,10 +221,10 @@ class TestRunning:
 
 _CLAIM_ALL = """
 import os, sys
-from c2b_ray.endpoint.ledger import jobs
+from c2b_ray.endpoint.ledger import running
 from c2b_ray.endpoint.ledger.database import Database
 db = Database(sys.argv[1])
-while (claim := jobs.claim(db, str(os.getpid()), 60)) is not None:
+while (claim := running.claim(db, str(os.getpid()), 60)) is not None:
     print(claim.job.id)
 db.close()
 """

@@ -157,11 +157,11 @@ def test_a_process_that_is_killed_while_it_submits_leaves_what_it_was_told_is_ke
 _SUBMIT_ON = """
 import sys
 from c2b_ray.config.endpoint import Quotas
-from c2b_ray.endpoint.ledger import jobs
+from c2b_ray.endpoint.ledger import jobs, tables
 from c2b_ray.endpoint.ledger.database import Database
 db, limits = Database(sys.argv[1]), Quotas(concurrent_jobs=10**6)
 while True:
-    print(jobs.submit(db, sys.argv[2], None, jobs.NewJob("c2b", {}, {}), limits)[0].id, flush=True)
+    print(jobs.submit(db, sys.argv[2], None, tables.NewJob("c2b", {}, {}), limits)[0].id, flush=True)
 """
 
 

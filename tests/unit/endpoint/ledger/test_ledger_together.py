@@ -132,4 +132,4 @@ def test_a_write_that_arrives_while_others_are_taken_is_not_lost(db):
     group.run(db)
     assert arrived.wait(10)
     assert done == ["first", "late"]
-    jobs._leave(db, "acme", group)
+    del jobs._groups[(id(db), "acme")]

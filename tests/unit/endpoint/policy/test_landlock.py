@@ -128,12 +128,12 @@ def test_a_jobs_process_reads_no_other_tenants_files(tmp_path, via, besides, ref
 
 COPIES = """
 import os, sys
-from c2b_ray.endpoint.policy import copies as fetched
+from c2b_ray.endpoint.policy import copies
 from c2b_ray.endpoint.work.child import _confine
 from c2b_ray.endpoint.work.protocol import Start
 _confine(Start(kind="c2b", config={}, out="s3://bucket/tenants/tenant_a/runs/job", via="here", until=1e12))
-print(fetched.copies_folder())
-(fetched.copies_folder() / "mine").write_text("x")
+print(copies.copies_folder())
+(copies.copies_folder() / "mine").write_text("x")
 print(open(sys.argv[1]).read())
 """
 
