@@ -26,9 +26,10 @@ ViaWithoutServe = Annotated[
 
 def command_of(audit: Audit) -> Callable[..., None]:
     """Returns the function of the audit's command, with the options that its declaration calls for."""
+    word = audit.name.upper().replace("-", "_")
 
     def run(
-        file: Annotated[str | None, typer.Argument(metavar=f"{_word(audit)}.yaml", help="The file of the run.")] = None,
+        file: Annotated[str | None, typer.Argument(metavar=f"{word}.yaml", help="The file of the run.")] = None,
         out: Annotated[str | None, typer.Option(help=f"The run directory. Default: runs/{audit.name}-<id>.")] = None,
         via: Via if audit.served else ViaWithoutServe = "auto",  # type: ignore[valid-type]
         placement: Placement = None,
@@ -86,10 +87,6 @@ def _loaded(name: str) -> Callable[..., None]:
 
     run.__doc__ = "Its package cannot be loaded."
     return run
-
-
-def _word(audit: Audit) -> str:
-    return audit.name.upper().replace("-", "_")
 
 
 def _signature(run: Callable[..., None], audit: Audit) -> inspect.Signature:

@@ -330,7 +330,8 @@ def list_keys(
         table.add_column(column, overflow="fold")
     for name, key in rows:
         cells = (key.id, f"c2b_{key.prefix}", name, key.name, ", ".join(key.scopes), moment(key.created))
-        table.add_row(*map(escape, (*cells, moment(key.last_used), _end(key))))
+        end = f"revoked {moment(key.revoked)}" if key.revoked is not None else moment(key.expires)
+        table.add_row(*map(escape, (*cells, moment(key.last_used), end)))
     show.out().print(table)
 
 
@@ -392,7 +393,3 @@ def _print_new(new: NewKey, as_json: bool) -> None:
 
 def _fields(key: Key) -> dict[str, Any]:
     return vars(key) | {"scopes": list(key.scopes)}
-
-
-def _end(key: Key) -> str:
-    return f"revoked {moment(key.revoked)}" if key.revoked is not None else moment(key.expires)

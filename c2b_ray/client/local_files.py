@@ -89,7 +89,8 @@ def pack(images: Images, file: Path, told: Progress) -> None:
     table, rows = images.open(), open_rows(images.location, images.config_field)
     image, target = table.column_names[IMAGE], table.column_names[TARGET]
     # Only a folder may call its classes `label`, so a table has to call them by the name that every table has.
-    renamed = {LABEL: TARGET} if target == LABEL and not _says_label(images, rows) else {}
+    has_label = TARGET in images.columns or class_names(rows.schema, LABEL) is not None
+    renamed = {LABEL: TARGET} if target == LABEL and not has_label else {}
     schema = pa.schema(
         [one.with_name(renamed.get(one.name, one.name)) for one in rows.schema if one.name != image]
         + [pa.field(image, _IMAGE)],
@@ -128,10 +129,6 @@ def _parts(rows: Rows, names: list[str], count: int) -> Iterator[pa.Table]:
     for table in rows.each(names):
         for start in range(0, len(table), ROWS_AT_ONCE):
             yield table.slice(start, ROWS_AT_ONCE)
-
-
-def _says_label(images: Images, rows: Rows) -> bool:
-    return TARGET in images.columns or class_names(rows.schema, LABEL) is not None
 
 
 def _paths(table: LabelledTable, rows: Rows, image: str, ids: range) -> list[str | None]:

@@ -243,11 +243,8 @@ def _of_yaml(path: str | Path, source: str) -> Ancestry:
     data = read_yaml(path)
     if not isinstance(data, dict) or not data:
         raise ConfigError("hierarchy", f"{source}: expected a mapping of label: parent, or label: [parents]")
-    return _named(source, ((label, parent) for label, value in data.items() for parent in _listed(value)))
-
-
-def _listed(value: Any) -> list[Any]:
-    return (value or [None]) if isinstance(value, list) else [value]
+    parents = {label: (value or [None]) if isinstance(value, list) else [value] for label, value in data.items()}
+    return _named(source, ((label, parent) for label, values in parents.items() for parent in values))
 
 
 def _of_csv(path: str) -> Ancestry:

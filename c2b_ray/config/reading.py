@@ -93,15 +93,12 @@ def section_at(root: type[BaseModel], path: list[str]) -> type[BaseModel]:
     """Returns the model of the section at `path`, as far as the fields are known."""
     for name in path:
         annotation: Any = root.model_fields[name].annotation if name in root.model_fields else None
-        sections = [kind for kind in (annotation, *get_args(annotation)) if _is_model(kind)]
+        kinds = (kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
+        sections = [kind for kind in kinds if issubclass(kind, BaseModel)]
         if not sections:
             break
         root = sections[0]
     return root
-
-
-def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 # Fills in defaults that depend on other fields, so that a run's config records what was done.
@@ -249,14 +246,6 @@ def _say(message: str) -> None:
 Config = TypeVar("Config", bound=StrictModel)
 
 
-def _nothing_more(fields: dict[str, Any], file: Path) -> dict[str, Any]:
-    return fields
-
-
-def _as_written(fields: dict[str, Any]) -> dict[str, Any]:
-    return fields
-
-
 @dataclass(frozen=True)
 class ConfigFile(Generic[Config]):
     """A kind of config file. `command`: the command that takes it. `classes`: the field with the classes to which the
@@ -266,8 +255,8 @@ class ConfigFile(Generic[Config]):
     model: type[Config]
     command: str
     classes: str = ""
-    completed: Callable[[dict[str, Any], Path], dict[str, Any]] = _nothing_more
-    worded: Callable[[dict[str, Any]], dict[str, Any]] = _as_written
+    completed: Callable[[dict[str, Any], Path], dict[str, Any]] = lambda fields, file: fields
+    worded: Callable[[dict[str, Any]], dict[str, Any]] = lambda fields: fields
 
     def read(self, source: FileOrFields | Config, classifier: str | dict[str, str] | None = None) -> Config:
         """Returns the config from a YAML file, a mapping of its fields, or a config.

@@ -252,10 +252,8 @@ def listed(
     context, caller = enter(request, "read")
     context_parts = ("audits", caller.tenant_id, state, kind, name)
     position = context.signer.open(cursor, *context_parts)
-    page = jobs.page(
-        context.db, caller.tenant_id, Filters(state, kind, name), None if position is None else tuple(position), limit
-    )
-    following = None if page.next is None else context.signer.seal(list(page.next), *context_parts)
+    page = jobs.page(context.db, caller.tenant_id, Filters(state, kind, name), position, limit)
+    following = context.signer.following(page.next, *context_parts)
     return Json({"items": [job_body(job) for job in page.items], "next": following})
 
 

@@ -56,8 +56,7 @@ def listed(request: Request, limit: Many = 1000, cursor: Cursor = None) -> Json:
     """List keys, without their secrets, in the order of their creation."""
     context, caller, tenant_id = enter_operator(request)
     pages = Pages(context.signer, limit, ("keys", caller.tenant_id, tenant_id))
-    position = pages.after(cursor)
-    rows = tenants.list_keys(context.db, tenant_id, None if position is None else tuple(position), limit + 1)
+    rows = tenants.list_keys(context.db, tenant_id, pages.after(cursor), limit + 1)
     return Json(pages.page(rows, _key, lambda last: [last.created, last.id]))
 
 
@@ -158,7 +157,7 @@ def spend(
             now = tx.now
         days, row_position = (first_day or quotas.day_of(now - 30 * quotas.DAY), last_day or quotas.day_of(now)), None
     else:  # the days of the first page, which midnight does not move
-        days, row_position = (position[0], position[1]), tuple(position[2:])
+        days, row_position = position[:2], position[2:]
     rows = quotas.spend(context.db, tenant_id, *days, after=row_position, limit=limit + 1)
     return Json(pages.page(rows, asdict, lambda row: [*days, *quotas.position(row)]))
 

@@ -205,8 +205,13 @@ class Signer:
         payload = json.dumps(position, separators=(",", ":")).encode()
         return base64.urlsafe_b64encode(self._tag(payload, about) + payload).rstrip(b"=").decode()
 
+    def following(self, position: Any, *about: object) -> str | None:
+        """Returns the cursor of the next page, which begins at `position`; None where that is None."""
+        return None if position is None else self.seal(position, *about)
+
     def open(self, cursor: str | None, *about: object) -> Any:
-        """Returns the position; None for no cursor. Raises a problem if this endpoint did not make it for this list."""
+        """Returns the position, a tuple for a list; None for no cursor. Raises a problem if this endpoint did not make
+        it for this list."""
         if cursor is None:
             return None
         try:
@@ -216,7 +221,8 @@ class Signer:
         tag, payload = sealed[:_TAG], sealed[_TAG:]
         if len(cursor) > LONGEST or not hmac.compare_digest(tag, self._tag(payload, about)):
             raise _bad()
-        return json.loads(payload)
+        position = json.loads(payload)
+        return tuple(position) if isinstance(position, list) else position
 
     def _tag(self, payload: bytes, context: tuple[object, ...]) -> bytes:
         bound = json.dumps([str(part) for part in context]).encode()

@@ -438,8 +438,8 @@ def history(
     context_parts = ("history", caller.tenant_id, classifier)
     position = context.signer.open(cursor, *context_parts)
     filters = Filters(state="finished", classifier_hash=classifier)
-    page = jobs.page(context.db, caller.tenant_id, filters, None if position is None else tuple(position), limit)
-    following = None if page.next is None else context.signer.seal(list(page.next), *context_parts)
+    page = jobs.page(context.db, caller.tenant_id, filters, position, limit)
+    following = context.signer.following(page.next, *context_parts)
     return Json({"items": [job_body(job) for job in page.items], "next": following})
 
 

@@ -266,10 +266,8 @@ def listed(request: Request, limit: Limit = 50, cursor: Cursor = None) -> Json:
     context, caller = enter(request, "read")
     context_parts = ("uploads", caller.tenant_id)
     position = context.signer.open(cursor, *context_parts)
-    items, next_position = uploads.page(
-        context.db, caller.tenant_id, None if position is None else tuple(position), limit
-    )
-    following = None if next_position is None else context.signer.seal(list(next_position), *context_parts)
+    items, next_position = uploads.page(context.db, caller.tenant_id, position, limit)
+    following = context.signer.following(next_position, *context_parts)
     return Json({"items": [upload_body(upload) for upload in items], "next": following})
 
 

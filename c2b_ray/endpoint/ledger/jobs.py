@@ -267,17 +267,9 @@ class JobFilters:
     descending: bool = True
 
 
-@dataclass(frozen=True)
-class Listing:
-    """A page of jobs. `next`: the cursor of the next page; None at the end."""
-
-    items: list[Job]
-    next: tuple[Any, str] | None
-
-
 def listing(
     db: Database, tenant_id: str, filters: JobFilters, cursor: tuple[Any, str] | None = None, limit: int = 50
-) -> Listing:
+) -> Page:
     """Returns a page of one tenant's jobs. `filters.order` is a key of `ORDERS`; jobs with equal values are sorted by
     id."""
     by = ORDERS[filters.order]
@@ -290,7 +282,7 @@ def listing(
     with db.reading() as tx:
         rows = tx.execute(statement.order_by(*ordered).limit(limit + 1)).all()
     items = [record(Job, row[:-1]) for row in rows[:limit]]
-    return Listing(items, (rows[limit - 1][-1], items[-1].id) if len(rows) > limit else None)
+    return Page(items, (rows[limit - 1][-1], items[-1].id) if len(rows) > limit else None)
 
 
 def _conditions_of_listing(filters: JobFilters) -> list[ColumnElement[bool]]:

@@ -393,7 +393,8 @@ class Filters:
 
 @dataclass(frozen=True)
 class Page:
-    """Jobs, latest first. `next`: the cursor of the next page; None at the end."""
+    """A page of jobs. `next`: the cursor of the next page, a value of the column that the list is sorted by and an id;
+    None at the end."""
 
     items: list[Job]
-    next: tuple[float, str] | None
+    next: tuple[Any, str] | None

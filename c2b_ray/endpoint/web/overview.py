@@ -24,7 +24,7 @@ from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
 from c2b_ray.endpoint.api.results import page_policy, read, run_of
 from c2b_ray.endpoint.kinds import compared_kinds, kinds
 from c2b_ray.endpoint.ledger import jobs
-from c2b_ray.endpoint.ledger.jobs import ORDERS, JobFilters, Listing, listing
+from c2b_ray.endpoint.ledger.jobs import ORDERS, JobFilters, listing
 from c2b_ray.endpoint.ledger.tables import Filters, Job
 from c2b_ray.endpoint.web.rendering import STATES, PageRequest, shown, trusted
 from c2b_ray.errors import C2BError, ConfigError
@@ -43,13 +43,15 @@ def home(visit: PageRequest) -> Response:
     filters = _filters(visit)
     context_parts = ("pages", visit.tenant_id, *vars(filters).values())
     position = visit.context.signer.open(visit.query("cursor") or None, *context_parts)
-    rows = listing(visit.context.db, visit.tenant_id, filters, None if position is None else tuple(position), PAGE)
+    rows = listing(visit.context.db, visit.tenant_id, filters, position, PAGE)
+    cursor = visit.context.signer.following(rows.next, *context_parts)
     with ThreadPoolExecutor(THREADS) as pool:  # a store answers slowly, and many at once
         results = list(pool.map(lambda job: _result(visit, job), rows.items))
     return shown(visit, "home.html.j2", {
         "jobs": list(zip(rows.items, map(_classifiers, rows.items), results, strict=True)),
         "look": filters, "kinds": list(kinds()), "sorts": _sorts(filters),
-        "next": _next(visit, rows, filters, context_parts), "begins": position is None,
+        "next": None if cursor is None else _link(filters, filters.order, filters.descending, cursor),
+        "begins": position is None,
         "compared": compared_kinds(),
         "comparable": sum(job.state == "finished" and job.kind in compared_kinds() for job in rows.items) > 1,
     })  # fmt: skip
@@ -102,13 +104,6 @@ def _link(filters: JobFilters, order: str, descending: bool, cursor: str = "") -
     values = {"state": filters.state, "kind": filters.kind, "name": filters.name, "sort": order,
               "order": "descending" if descending else "ascending", "cursor": cursor}  # fmt: skip
     return f"?{urlencode({name: value for name, value in values.items() if value})}"
-
-
-def _next(visit: PageRequest, rows: Listing, filters: JobFilters, context_parts: tuple[object, ...]) -> str | None:
-    if rows.next is None:
-        return None
-    cursor = visit.context.signer.seal(list(rows.next), *context_parts)
-    return _link(filters, filters.order, filters.descending, cursor)
 
 
 # The page of two finished audits side by side: what changed from the first to the second, on the images of both.

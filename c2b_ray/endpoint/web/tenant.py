@@ -201,12 +201,10 @@ def _day(visit: PageRequest, name: str) -> str:
 def uploads_page(visit: PageRequest) -> Response:
     context_parts = ("uploads", visit.tenant_id)
     position = visit.context.signer.open(visit.query("cursor") or None, *context_parts)
-    items, next_position = uploads.page(
-        visit.context.db, visit.tenant_id, None if position is None else tuple(position), PAGE
-    )
+    items, next_position = uploads.page(visit.context.db, visit.tenant_id, position, PAGE)
     return shown(visit, "uploads.html.j2", {
         "uploads": [upload_body(upload) for upload in items], "kinds": KINDS,
-        "next": None if next_position is None else visit.context.signer.seal(list(next_position), *context_parts),
+        "next": visit.context.signer.following(next_position, *context_parts),
         "may_submit": "submit" in visit.caller.key.scopes, "largest": visit.context.config.policy.upload_bytes,
     })  # fmt: skip
 
