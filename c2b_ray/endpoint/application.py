@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 from c2b_ray import __version__
 from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint.api import catalog, jobs, keys, results, uploads, webhooks
-from c2b_ray.endpoint.api.context import Context, Remembered, UploadSlots, WrongKeys
+from c2b_ray.endpoint.api.context import Context, TenantCache, UploadSlots, WrongKeys
 from c2b_ray.endpoint.api.envelope import Envelope
 from c2b_ray.endpoint.api.problems import Signer, endpoint_secret, handle, not_found
 from c2b_ray.endpoint.api.watch import JobWatcher
@@ -72,11 +72,11 @@ def context_for(config: EndpointConfig, db: Database) -> Context:
         keys=KeyRing(db, config.key_cache_seconds),
         throttle=throttle,
         wrong_keys=WrongKeys(throttle, config.wrong_keys_per_minute, config.wrong_keys_at_once),
-        remembered=Remembered(db, config.quotas, config.key_cache_seconds),
+        tenants=TenantCache(db, config.quotas, config.key_cache_seconds),
         signer=Signer(secret),
         links=UrlSigner(secret, longest=config.signed_url_seconds),
         watch=JobWatcher(db),
-        places=UploadSlots(),
+        upload_slots=UploadSlots(),
         metrics=registry(db),
     )
 

@@ -36,7 +36,7 @@ OPERATORS = "operators"
 _MOST = 10_000
 
 
-class Remembered:
+class TenantCache:
     """The cache. It is safe to use from several threads."""
 
     def __init__(self, db: Database, defaults: Quotas, seconds: float) -> None:
@@ -130,7 +130,7 @@ _WAIT_SECONDS = 5
 
 
 class UploadSlots:
-    """The places for uploads of one replica."""
+    """How many uploads one replica receives at a time."""
 
     def __init__(self) -> None:
         self.threads = anyio.CapacityLimiter(_THREADS)
@@ -138,8 +138,8 @@ class UploadSlots:
         self._lock = threading.Lock()
 
     @contextmanager
-    def one(self, tenant_id: str) -> Iterator[None]:
-        """Holds a place during the block. Raises 429 if the tenant already uses all of its places."""
+    def hold(self, tenant_id: str) -> Iterator[None]:
+        """Holds a slot during the block. Raises 429 if the tenant already uses all of its slots."""
         with self._lock:
             if self._taken[tenant_id] >= OF_A_TENANT:
                 detail = f"{OF_A_TENANT} uploads of this tenant are in progress; wait for one of them to end"
@@ -163,11 +163,11 @@ class Context:
     keys: KeyRing
     throttle: Throttle
     wrong_keys: WrongKeys
-    remembered: Remembered
+    tenants: TenantCache
     signer: Signer
     links: UrlSigner
     watch: JobWatcher
-    places: UploadSlots
+    upload_slots: UploadSlots
     metrics: CollectorRegistry
 
     def tenant_root(self, tenant_id: str) -> str:
@@ -234,7 +234,7 @@ def enter_operator(request: Request) -> tuple[Context, Caller, str | None]:
     """Does what `enter` does with the scope admin. The third value is the tenant that the caller administers; None for
     operators, who administer all."""
     context, caller = enter(request, "admin")
-    return context, caller, None if context.remembered.operates(caller.tenant_id) else caller.tenant_id
+    return context, caller, None if context.tenants.operates(caller.tenant_id) else caller.tenant_id
 
 
 def enter_artifact(request: Request) -> tuple[Context, str]:
@@ -258,7 +258,7 @@ def _throttle(request: Request, context: Context, tenant_id: str) -> None:
     """Raises 429 if the tenant sends too many requests."""
     state = request.scope["state"]
     state["tenant_id"] = tenant_id
-    limits = context.remembered.limits(tenant_id)
+    limits = context.tenants.limits(tenant_id)
     allowance = context.throttle.take(f"requests:{tenant_id}", limits.requests_per_second, limits.burst)
     state["headers"] |= {
         "RateLimit-Limit": str(allowance.limit),

@@ -77,7 +77,7 @@ async def upload(
     """Upload a model, an image, an archive of images, a table or a list of names. Models must be ONNX or safetensors;
     other files are refused. Configs refer to the upload by its `spec`."""
     context, caller = await to_thread.run_sync(_admitted, request)
-    with context.places.one(caller.tenant_id):
+    with context.upload_slots.hold(caller.tenant_id):
         return await _received(request, context, caller, (kind, sha256, _shown(name)))
 
 
@@ -96,7 +96,9 @@ async def _received(
                     waiting.clear()
             await to_thread.run_sync(receiver.write, bytes(waiting))
             received = receiver, *declared
-            upload, created = await to_thread.run_sync(kept, context, caller, received, limiter=context.places.threads)
+            upload, created = await to_thread.run_sync(
+                kept, context, caller, received, limiter=context.upload_slots.threads
+            )
         return Json(upload_body(upload), 201 if created else 200)
     finally:
         with CancelScope(shield=True):  # in a thread: of an archive it may remove 100,000 files
@@ -129,13 +131,15 @@ async def add_part(
     """Send a part of a file, named by the hash of the whole file. All parts but the last one have `part_bytes`; the
     same part again replaces it."""
     context, caller = await to_thread.run_sync(_admitted_part, request, sha256, number)
-    with context.places.one(caller.tenant_id):
+    with context.upload_slots.hold(caller.tenant_id):
         data = await request.body()
         if hashlib.sha256(data).hexdigest() != part_sha256 or not data:
             detail = "the body has another hash; the part was damaged in transit"
             raise ProblemError(422, "refused_upload", detail, [FieldError("body", detail)])
         root = context.tenant_root(caller.tenant_id)
-        await to_thread.run_sync(stored_files.add_part, root, sha256, number, data, limiter=context.places.threads)
+        await to_thread.run_sync(
+            stored_files.add_part, root, sha256, number, data, limiter=context.upload_slots.threads
+        )
     return Json(_parts_body(await to_thread.run_sync(stored_parts, root, sha256)))
 
 
@@ -151,9 +155,11 @@ async def add_part(
 async def join_parts(request: Request, sha256: Sha256, kind: KindOfFile, name: NameOfFile = None) -> Json:
     """Store the file whose parts were sent, as if it had been sent whole. Its hash is checked."""
     context, caller = await to_thread.run_sync(enter, request, "submit")
-    with context.places.one(caller.tenant_id), refusals():
+    with context.upload_slots.hold(caller.tenant_id), refusals():
         about = sha256, kind, _shown(name)
-        upload, created = await to_thread.run_sync(_joined, context, caller, about, limiter=context.places.threads)
+        upload, created = await to_thread.run_sync(
+            _joined, context, caller, about, limiter=context.upload_slots.threads
+        )
     return Json(upload_body(upload), 201 if created else 200)
 
 

@@ -126,7 +126,7 @@ class PageRequest:
     @property
     def administered(self) -> str | None:
         """The tenant that an admin's key administers; None for operators, who administer all."""
-        return None if self.context.remembered.operates(self.tenant_id) else self.tenant_id
+        return None if self.context.tenants.operates(self.tenant_id) else self.tenant_id
 
     def part(self, name: str) -> str:
         """Returns a part of the path."""

@@ -221,7 +221,7 @@ def add_upload(visit: PageRequest) -> Response:
     uploads.check_room(context.db, caller.tenant_id, file.size or 1, context.config.quotas)
     name = "".join(character for character in file.filename or "" if character.isprintable())[:200] or None
     with (
-        context.places.one(caller.tenant_id),
+        context.upload_slots.hold(caller.tenant_id),
         refusals(),
         UploadReceiver(context.tenant_root(caller.tenant_id), context.config.policy) as receiver,
     ):

@@ -114,7 +114,7 @@ def inherit(db: Database, claim: Claim, run_path: str) -> Claim:
 
 COMMAND = (sys.executable, "-m", "c2b_ray.endpoint.work.child")
 _TICKS = os.sysconf("SC_CLK_TCK")
-Said = StepReport | MayCommit | WorkEnded
+ChildMessage = StepReport | MayCommit | WorkEnded
 
 
 class JobProcess:
@@ -132,7 +132,7 @@ class JobProcess:
             start_new_session=True,  # so that all it starts can be killed, and Ctrl-C does not reach it
         )
         self.pid, self._folder = self._process.pid, folder
-        self._said: queue.Queue[Said | ProtocolError | None] = queue.Queue(1000)
+        self._messages: queue.Queue[ChildMessage | ProtocolError | None] = queue.Queue(1000)
         self._sending = threading.Lock()
         self._usage: float | None = None
         self._most = 0.0
@@ -145,13 +145,13 @@ class JobProcess:
             self._process.stdin.write(line(message))
             self._process.stdin.flush()
 
-    def hear(self, seconds: float) -> Said | None:
+    def receive(self, seconds: float) -> ChildMessage | None:
         """Returns the next message; None if none arrives within `seconds`.
 
         Raises EOFError if the process is gone, ProtocolError if it sent something else.
         """
         try:
-            message = self._said.get(timeout=seconds)
+            message = self._messages.get(timeout=seconds)
         except queue.Empty:
             return None
         if isinstance(message, ProtocolError):
@@ -204,11 +204,11 @@ class JobProcess:
         with self._process.stdout as stream:
             while data := stream.readline(LONGEST_LINE):
                 try:
-                    self._said.put(from_child(data))
+                    self._messages.put(from_child(data))
                 except ProtocolError as error:
-                    self._said.put(error)
+                    self._messages.put(error)
                     break
-        self._said.put(None)
+        self._messages.put(None)
 
 
 def _seconds_of_session(leader: int) -> Iterator[float]:

@@ -311,14 +311,14 @@ class ClaimEnd:
     run_path: str
     stop: threading.Event
 
-    def settle(self, account: SliceUse, ended: WorkEnded, reason: Failure | None = None) -> Job | None:
+    def record(self, account: SliceUse, ended: WorkEnded, reason: Failure | None = None) -> Job | None:
         """Records the end and returns the job; None if another runner has it by now. `reason`: why it was cancelled."""
         waited = False
         while True:
             try:
                 if waited:
                     self._resync(account)
-                return self._settled(account, ended, reason)
+                return self._recorded(account, ended, reason)
             except FencedError as error:
                 _log.warning("%s; its slice ended as %s", error, ended.how)
                 return None
@@ -329,7 +329,7 @@ class ClaimEnd:
                 if self.stop.wait(RETRY_S):
                     return None
 
-    def _settled(self, account: SliceUse, ended: WorkEnded, reason: Failure | None) -> Job:
+    def _recorded(self, account: SliceUse, ended: WorkEnded, reason: Failure | None) -> Job:
         job_id, fence = self.claim.job.id, self.claim.fence
         if not account.complete:
             running.progress(self.db, job_id, fence, account.progress())

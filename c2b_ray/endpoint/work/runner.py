@@ -86,7 +86,7 @@ class JobRun:
         self._down = False
         self._stop = threading.Event()
 
-    def run(self, settling: ClaimEnd, stop: threading.Event) -> None:
+    def run(self, end: ClaimEnd, stop: threading.Event) -> None:
         """Runs the whole slice, up to the report of its end to the ledger.
 
         `stop`: set when the runner ends, which ends the slice. Raises DatabaseDownError if the slice cannot start.
@@ -114,13 +114,13 @@ class JobRun:
             self._account.end(message)
         if self._job.kind == "question":
             book_asked_run(self._db, self._job, self._start.config["run"])
-        settling.settle(self._account, self._last(message, status), self._reason)
+        end.record(self._account, self._last(message, status), self._reason)
 
     def _supervise(self) -> WorkEnded | None:
         """Answers the process until it reports its end, and returns that report; None if the process died."""
         while True:
             try:
-                message = self._process.hear(max(0.0, self._ticked + TICK_S - steady_now()))
+                message = self._process.receive(max(0.0, self._ticked + TICK_S - steady_now()))
             except EOFError:
                 return None
             if isinstance(message, WorkEnded):
@@ -128,11 +128,11 @@ class JobRun:
             if isinstance(message, MayCommit):
                 self._process.send(Permission(number=message.number, granted=self._may_commit()))
             elif isinstance(message, StepReport):
-                self._hear(message)
+                self._take_report(message)
             if steady_now() >= self._ticked + TICK_S:
                 self._tick()
 
-    def _hear(self, message: StepReport) -> None:
+    def _take_report(self, message: StepReport) -> None:
         self._account.tell(message)
         counters.drawn(message.counts)
         if message.kind != "warning":
@@ -321,7 +321,7 @@ class Runner:
         try:
             problem = key_problem(self._db, job)
             if problem is not None:
-                end.settle(account, WorkEnded(how="cancelled"), problem)
+                end.record(account, WorkEnded(how="cancelled"), problem)
                 return
             claim = inherit(self._db, claim, end.run_path)
             end = replace(end, claim=claim)
@@ -334,12 +334,12 @@ class Runner:
         except (DatabaseDownError, FencedError) as error:
             _log.warning("%s; %s waits for another claim", error, job.id)
         except ServiceError as error:
-            end.settle(account, WorkEnded(how="failed", problem=Problem(title="It is not run", detail=str(error))))
+            end.record(account, WorkEnded(how="failed", problem=Problem(title="It is not run", detail=str(error))))
         except Exception:
             _log.exception("%s: its slice ended by an error of the runner", job.id)
             if process is not None:
                 process.kill()
-            end.settle(account, WorkEnded(how="failed", problem=BROKEN))
+            end.record(account, WorkEnded(how="failed", problem=BROKEN))
         finally:
             if process is not None:
                 process.kill()

@@ -28,7 +28,7 @@ def test_an_upload_too_many_is_told_to_wait_and_one_that_is_refused_gives_its_pl
     client, sent = endpoint.as_("a"), {"content": b"no model", "headers": {"X-Upload-Kind": "onnx"}}
     for _ in range(OF_A_TENANT + 2):
         assert client.post("/v1/uploads", **sent).status_code == 422
-    held = [endpoint.context.places.one(endpoint.tenants["a"]) for _ in range(OF_A_TENANT)]
+    held = [endpoint.context.upload_slots.hold(endpoint.tenants["a"]) for _ in range(OF_A_TENANT)]
     for one in held:
         one.__enter__()
     answer = client.post("/v1/uploads", **sent)

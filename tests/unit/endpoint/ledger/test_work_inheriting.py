@@ -71,9 +71,9 @@ def test_a_failed_job_leaves_its_run_where_the_problem_may_pass(endpoint: Endpoi
     claim = claimed(endpoint)
     there = endpoint.run_path(claim.job.id)
     there.mkdir(parents=True)
-    settling = ClaimEnd(endpoint.db, claim, 1, str(there), threading.Event())
+    end = ClaimEnd(endpoint.db, claim, 1, str(there), threading.Event())
     problem = Problem(title="A model service failed", again=temporary)
-    job = settling.settle(SliceUse(["m"]), WorkEnded(how="failed", problem=problem))
+    job = end.record(SliceUse(["m"]), WorkEnded(how="failed", problem=problem))
     assert job is not None
     assert job.state == "failed"
     again = claimed(endpoint)
@@ -86,8 +86,8 @@ def test_a_job_that_was_cancelled_between_two_slices_leaves_its_run_too(endpoint
     claim = claimed(endpoint)
     there = endpoint.run_path(claim.job.id)
     there.mkdir(parents=True)
-    settling = ClaimEnd(endpoint.db, claim, 5, str(there), threading.Event())
-    assert settling.settle(SliceUse(["m"]), WorkEnded(how="yielded")) is not None
+    end = ClaimEnd(endpoint.db, claim, 5, str(there), threading.Event())
+    assert end.record(SliceUse(["m"]), WorkEnded(how="yielded")) is not None
     jobs.request_cancel(endpoint.db, endpoint.tenants["a"], claim.job.id)
     again = claimed(endpoint)
     inherit(endpoint.db, again, str(endpoint.run_path(again.job.id)))

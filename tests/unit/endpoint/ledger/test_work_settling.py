@@ -27,8 +27,8 @@ def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
 
 def _met_busy_run(endpoint: Endpoint, job_id: str) -> Job:
     claim = endpoint.claim(job_id)
-    settling = ClaimEnd(endpoint.db, claim, ATTEMPTS, "run", threading.Event())
-    job = settling.settle(SliceUse(["m"]), WorkEnded(how="failed", problem=BUSY))
+    end = ClaimEnd(endpoint.db, claim, ATTEMPTS, "run", threading.Event())
+    job = end.record(SliceUse(["m"]), WorkEnded(how="failed", problem=BUSY))
     assert job is not None
     return job
 

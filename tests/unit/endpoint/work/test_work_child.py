@@ -25,7 +25,7 @@ def late(tmp_path):
 def heard(process):
     said = None
     while not isinstance(said, WorkEnded):
-        said = process.hear(120)
+        said = process.receive(120)
         assert said is not None, "in vain"
     return said
 
