@@ -250,7 +250,7 @@ Config = TypeVar("Config", bound=StrictModel)
 class ConfigFile(Generic[Config]):
     """A kind of config file. `command`: the command that takes it. `classes`: the field with the classes to which the
     label map of a file is cut; empty: it is kept whole. `completed`: reads what the fields of a file name instead of
-    holding it. `worded`: reads what files of another kind call differently (`dialect`)."""
+    holding it. `worded`: reads what files of another kind call differently."""
 
     model: type[Config]
     command: str

@@ -108,7 +108,7 @@ class AppUsers:
                 self._changed.notify_all()
 
     def reap(self, living: Collection[str]) -> None:
-        """Removes the users whose jobs are not among `live_jobs`."""
+        """Removes the users whose jobs are not among `living`."""
         with self._changed:
             expired = [(app, lease) for app, users in self._users.items() for lease in users if lease.job not in living]
         for app, lease in expired:

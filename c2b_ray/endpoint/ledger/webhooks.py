@@ -217,7 +217,7 @@ def add_event(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) -> 
 
 
 def add_event_at_end(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) -> None:
-    """Like `add`, but writes the event at the end of the transaction, with others, and returns no id."""
+    """Like `add_event`, but writes the event at the end of the transaction, with others, and returns no id."""
     tx.at_end(_write_events, {"job_id": job_id, "kind": kind, "data": data, "at": tx.now})
 
 

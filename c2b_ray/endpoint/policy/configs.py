@@ -73,12 +73,12 @@ def names_uploaded_weights(config: Mapping[str, Any]) -> bool:
 
 
 def check_resolved(resolved: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy) -> None:
-    """Raises ConfigError if a config from `check` by now names something the tenant may not use."""
+    """Raises ConfigError if a config from `resolve_config` by now names something the tenant may not use."""
     _walked(resolved, model, tenancy, lambda text, field, kinds: verified(text, field, tenancy))
 
 
 def paths_of(resolved: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy) -> list[tuple[Names, str, str]]:
-    """Returns (type of name, field, path) of every path in a config from `check`."""
+    """Returns (type of name, field, path) of every path in a config from `resolve_config`."""
     result: list[tuple[Names, str, str]] = []
 
     def leaf(names: Names, value: Any, field: str) -> Any:
@@ -98,7 +98,7 @@ def relocated(
     tenancy: Tenancy,
     move: Callable[[Names, str], str],
 ) -> dict[str, Any]:
-    """Returns a config from `check` with each path replaced by the result of `move`."""
+    """Returns a config from `resolve_config` with each path replaced by the result of `move`."""
 
     def leaf(names: Names, value: Any, field: str) -> Any:
         return _leaf(names, value, field, tenancy, lambda text, field, kinds: move(names, text))
@@ -217,7 +217,7 @@ _PICKLES = (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib", ".bin")
 def check_contents(named_paths: list[tuple[Names, str, str]], config: Mapping[str, Any], tenancy: Tenancy) -> None:
     """Checks the files of a config. ConfigError names the field whose file names something this tenant may not use.
 
-    `named_paths`: the result of `specs.paths_of`.
+    `named_paths`: the result of `paths_of`.
     """
     for names, field, path in named_paths:
         if os.path.isdir(path):

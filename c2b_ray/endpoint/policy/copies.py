@@ -39,7 +39,7 @@ _held: dict[Path, int] = {}
 
 
 def fetch_copy(path: str) -> str:
-    """Returns the path of a local copy of the file or folder at `path` on a store, which stays until `remove`."""
+    """Returns the path of a local copy of a file or folder on a store, which stays until `remove_copies`."""
     folder = copies_folder() / _hash_of_path(path)
     target = folder / path.rstrip("/").rpartition("/")[2]
     _hold(folder)

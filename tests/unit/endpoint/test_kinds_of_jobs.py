@@ -1,11 +1,30 @@
-"""Use is booked on the models that a job is about, and a question's on those of the run that it asks."""
+"""The kinds of jobs, and the models that their use is booked on: of a question, those of the run that it asks."""
+
+import importlib
+import inspect
 
 import pytest
 from ledgers import claimed, member, submit
+from pydantic import BaseModel
 
-from c2b_ray.endpoint.kinds import UNKNOWN, images_of_question, models_of
+from c2b_ray.endpoint.kinds import UNKNOWN, images_of_question, kind_named, kinds, models_of
 from c2b_ray.endpoint.ledger import jobs, running
 from c2b_ray.endpoint.work.progress import book_asked_run
+from c2b_ray.errors import ConfigError
+
+
+@pytest.mark.parametrize("kind", kinds().values(), ids=kinds())
+def test_what_a_kind_names_exists_and_takes_what_a_runner_passes(kind):
+    assert issubclass(kind.config_class, BaseModel)
+    module, _, name = kind.run.partition(":")
+    taken = list(inspect.signature(getattr(importlib.import_module(module), name)).parameters)
+    assert taken[:5] == ["config", "out", "via", "listener", "placement"]
+
+
+def test_another_kind_is_refused_with_those_that_there_are():
+    with pytest.raises(ConfigError, match="did you mean 'failures'"):
+        kind_named("failure")
+
 
 TWO = {"classifier": {"old": "timm:a", "new": "timm:b"}}
 
