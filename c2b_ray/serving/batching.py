@@ -69,7 +69,7 @@ class _Waiting(Generic[Item, Reply]):
 
 
 class RequestBatcher(Generic[Item, Reply]):
-    """Calls `answer` with the waiting items, in their order, in `n_threads` batches at a time.
+    """Calls `answer` with the waiting items, in their order, in `at_once` batches at a time.
 
     A batch has at most `max_batch_size` rows, unless a single item has more.
     """

@@ -10,17 +10,17 @@ from c2b_ray.endpoint.policy.uploads import UploadReceiver
 
 
 def test_a_tenant_has_its_places_and_others_have_theirs():
-    places = UploadSlots()
-    held = [places.one("a") for _ in range(OF_A_TENANT)]
+    slots = UploadSlots()
+    held = [slots.hold("a") for _ in range(OF_A_TENANT)]
     for one in held:
         one.__enter__()
-    with pytest.raises(ProblemError) as refused, places.one("a"):
+    with pytest.raises(ProblemError) as refused, slots.hold("a"):
         pass
     assert (refused.value.status, refused.value.code) == (429, "too_many_uploads")
-    with places.one("b"):
+    with slots.hold("b"):
         pass
     held[0].__exit__(None, None, None)
-    with places.one("a"):
+    with slots.hold("a"):
         pass
 
 
