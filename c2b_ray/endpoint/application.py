@@ -21,16 +21,23 @@ from starlette.routing import Mount, Route
 from c2b_ray import __version__
 from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint.api import catalog, jobs, keys, results, uploads, webhooks
-from c2b_ray.endpoint.api.context import Context, TenantCache, UploadSlots, WrongKeys
+from c2b_ray.endpoint.api.context import (
+    Context,
+    Signer,
+    TenantCache,
+    UploadSlots,
+    UrlSigner,
+    WrongKeys,
+    endpoint_secret,
+)
 from c2b_ray.endpoint.api.envelope import Envelope
-from c2b_ray.endpoint.api.problems import Signer, endpoint_secret, handle, not_found
+from c2b_ray.endpoint.api.problems import handle, not_found
 from c2b_ray.endpoint.api.watch import JobWatcher
 from c2b_ray.endpoint.ledger import migrations
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.ledger.quotas import Throttle
 from c2b_ray.endpoint.ledger.tenants import KeyRing, Scope
 from c2b_ray.endpoint.operate.metrics import registry
-from c2b_ray.endpoint.operate.webhooks import UrlSigner
 from c2b_ray.endpoint.policy.uploads import PART_BYTES
 from c2b_ray.endpoint.web import job, overview, slices, submit, tenant
 from c2b_ray.endpoint.web.rendering import PAGES, Page, PageRequest, failed, page

@@ -14,7 +14,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
 
 from c2b_ray.audits.audit import QUESTION
-from c2b_ray.endpoint.api.context import Caller, Context, enter
+from c2b_ray.endpoint.api.context import LONGEST_CURSOR, Caller, Context, enter
 from c2b_ray.endpoint.api.envelope import Document, canonical, document
 from c2b_ray.endpoint.api.models import (
     Checked,
@@ -31,7 +31,7 @@ from c2b_ray.endpoint.api.models import (
     router,
 )
 from c2b_ray.endpoint.api.models import Job as JobBody
-from c2b_ray.endpoint.api.problems import LONGEST, FieldError, ProblemError, not_found, retry_after
+from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found, retry_after
 from c2b_ray.endpoint.api.watch import EventFollower, Reader
 from c2b_ray.endpoint.kinds import UNKNOWN, images_of_question, kind_named, models_of
 from c2b_ray.endpoint.ledger import jobs, quotas, uploads, webhooks
@@ -195,7 +195,7 @@ def model_seconds(context: Context, caller: Caller, resolved: ResolvedConfig) ->
 
 
 routes = router("audits")
-Cursor = Annotated[str | None, Query(max_length=LONGEST, description="`next` of the previous page.")]
+Cursor = Annotated[str | None, Query(max_length=LONGEST_CURSOR, description="`next` of the previous page.")]
 Limit = Annotated[int, Query(ge=1, le=200, description="Items of a page.")]
 IdempotencyKey = Annotated[
     str | None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 
-from c2b_ray.endpoint.api.context import enter, enter_operator
+from c2b_ray.endpoint.api.context import Pages, enter, enter_operator
 from c2b_ray.endpoint.api.envelope import Document, document
 from c2b_ray.endpoint.api.jobs import Cursor, Limit
 from c2b_ray.endpoint.api.models import (
@@ -28,7 +28,7 @@ from c2b_ray.endpoint.api.models import (
     errors,
     router,
 )
-from c2b_ray.endpoint.api.problems import Pages, ProblemError, not_found
+from c2b_ray.endpoint.api.problems import ProblemError, not_found
 from c2b_ray.endpoint.ledger import audit_log, quotas, tenants
 from c2b_ray.endpoint.ledger.database import is_id
 from c2b_ray.endpoint.ledger.tenants import Key

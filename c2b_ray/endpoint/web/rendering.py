@@ -28,9 +28,9 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from c2b_ray.endpoint.api.context import Caller, Context, admitted, context_of
+from c2b_ray.endpoint.api.context import Caller, Context, Signer, admitted, context_of
 from c2b_ray.endpoint.api.envelope import ERRORS
-from c2b_ray.endpoint.api.problems import FieldError, ProblemError, Signer, body_of, problem_of
+from c2b_ray.endpoint.api.problems import FieldError, ProblemError, body_of, problem_of
 from c2b_ray.endpoint.ledger import tenants
 from c2b_ray.endpoint.ledger.tenants import Scope
 from c2b_ray.report.page import without_hidden

@@ -11,9 +11,10 @@ from ledgers import claimed, member
 from c2b_ray.client import SignatureError, verify_webhook
 from c2b_ray.client.webhooks import signature
 from c2b_ray.config.endpoint import read_endpoint
+from c2b_ray.endpoint.api.context import UrlSigner
 from c2b_ray.endpoint.ledger import jobs, running, webhooks
 from c2b_ray.endpoint.ledger.webhooks import ATTEMPTS, FIRST_S, LONGEST_S
-from c2b_ray.endpoint.operate.webhooks import DeliverySender, UrlSigner, retry_in
+from c2b_ray.endpoint.operate.webhooks import DeliverySender, retry_in
 
 SECRET = "whsec_test"
 
