@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import yaml
 
 from c2b_ray.config.endpoint import read_endpoint
-from c2b_ray.endpoint.ledger import keys, migrations, tenants
+from c2b_ray.endpoint.ledger import migrations, tenants
+from c2b_ray.endpoint.ledger import tenants as keys
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.world.scenes import sample
 from c2b_ray.world.table import labelled_table
@@ -146,4 +147,4 @@ def tenant(db: Database, name: str, storage: str) -> str:
     path = Path(storage, "tenants", made.id, "data", "scenes.parquet")
     path.parent.mkdir(parents=True)
     pq.write_table(labelled_table(sample(ROWS, seed=5)).slice(0, ROWS), path)
-    return keys.create(db, made.id, "bench").text
+    return keys.create_key(db, made.id, "bench").text

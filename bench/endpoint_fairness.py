@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from c2b_ray.config.endpoint import read_endpoint
-from c2b_ray.endpoint.ledger import keys, tenants
+from c2b_ray.endpoint.ledger import tenants
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.world import CLASSES
 from c2b_ray.world.scenes import sample
@@ -60,7 +60,7 @@ class Tenant:
     def __init__(self, db: Database, name: str, storage: str, images: int) -> None:
         tenant = tenants.create(db, name)
         write_table(Path(storage, "tenants", tenant.id, "data", "scenes.parquet"), images)
-        text = keys.create(db, tenant.id, "bench").text
+        text = tenants.create_key(db, tenant.id, "bench").text
         self._client = httpx.Client(
             base_url=f"http://127.0.0.1:{PORT}", headers={"Authorization": f"Bearer {text}"}, timeout=30
         )

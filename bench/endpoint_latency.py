@@ -122,8 +122,8 @@ def bare_app(database: str) -> object:
 
 def endpoint_app(folder: str, database: str) -> object:
     from c2b_ray.config.endpoint import read_endpoint
-    from c2b_ray.endpoint.api.app import create_app
-    from c2b_ray.endpoint.ledger import keys, migrations, tenants
+    from c2b_ray.endpoint.application import create_application
+    from c2b_ray.endpoint.ledger import migrations, tenants
     from c2b_ray.endpoint.ledger.database import Database
 
     quotas = {"requests_per_second": 1e6, "burst": 1_000_000, "concurrent_jobs": 10_000_000}
@@ -131,8 +131,8 @@ def endpoint_app(folder: str, database: str) -> object:
     db = Database(config.database_url)
     migrations.prepare(db)
     tenant = tenants.by_name(db, "bench") or tenants.create(db, "bench")
-    Path(folder, "key").write_text(keys.create(db, tenant.id, "bench").text)
-    return create_app(config, db)
+    Path(folder, "key").write_text(tenants.create_key(db, tenant.id, "bench").text)
+    return create_application(config, db)
 
 
 def serve(which: str, folder: str, database: str, port: int) -> None:

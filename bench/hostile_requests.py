@@ -26,8 +26,8 @@ from hostile_cases import Attack, bombs, honest, pickles, server_side_requests, 
 from hostile_sessions import crossings, injections, raw_requests, replays
 from hostile_site import SECRET, Site, site
 
-from c2b_ray.endpoint.ledger import jobs, keys, uploads, webhooks
-from c2b_ray.endpoint.policy.at_start import prepared
+from c2b_ray.endpoint.ledger import jobs, tables, tenants, uploads, webhooks
+from c2b_ray.endpoint.work.child import prepared
 from c2b_ray.errors import InputError
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -112,9 +112,9 @@ def formulas(client: httpx.Client, made: Site, tally: Tally) -> None:
     """Looks for spreadsheet formulas in every CSV of a run whose classes and values are formulas."""
     base = f"{made.url}/v1/audits/{made.attacker['formulas']}"
     headers = {"Authorization": f"Bearer {made.keys['a']}"}
-    tables = client.get(f"{base}/tables", headers=headers).raise_for_status().json()
-    paths = [f"/tables/{item['name']}?format=csv" for item in tables["items"]]
-    paths += [f"/exports/{form}" for form in tables["exports"] if "csv" in form]
+    listed = client.get(f"{base}/tables", headers=headers).raise_for_status().json()
+    paths = [f"/tables/{item['name']}?format=csv" for item in listed["items"]]
+    paths += [f"/exports/{form}" for form in listed["exports"] if "csv" in form]
     for path in paths:
         answer = client.get(base + path, headers=headers)
         cells = [cell for row in csv.reader(io.StringIO(answer.text)) for cell in row]
@@ -156,10 +156,10 @@ def _is_refused(resolved: dict[str, object], root: Path) -> bool:
 def victims_state(made: Site) -> list[object]:
     """Returns what the other tenant owns, except for what its own requests change."""
     db, tenant = made.endpoint.db, made.endpoint.tenants["b"]
-    page = jobs.page(db, tenant, jobs.Filters(None, None, None), None, 100)
+    page = jobs.page(db, tenant, tables.Filters(None, None, None), None, 100)
     states = [(job.id, job.state, job.cancel_requested, job.deleted) for job in page.items]
     hooks = [hook.id for hook in webhooks.listed(db, tenant)]
-    known = [(key.id, key.revoked) for key in keys.listed(db, tenant)]
+    known = [(key.id, key.revoked) for key in tenants.list_keys(db, tenant)]
     return [states, uploads.page(db, tenant)[0], hooks, known, sorted(made.root("b").rglob("*"))]
 
 

@@ -24,7 +24,7 @@ from run_recipes import Recipe
 from safetensors.numpy import save
 from synthetic_run import make_run
 
-from c2b_ray.endpoint.ledger import keys
+from c2b_ray.endpoint.ledger import tenants as keys
 
 SECRET = "the-text-that-nobody-but-its-owner-may-read"
 LISTED = "https://models.example.org/v1/"
@@ -112,9 +112,9 @@ def _furnish(made: Site, folder: Path) -> None:
     made.attacker["formulas"] = job.id
     db, tenant = made.endpoint.db, made.endpoint.tenants["a"]
     made.keys = dict(made.endpoint.keys)
-    made.keys["expired"] = keys.create(db, tenant, "expired", {"submit", "read"}, 0.05).text
-    revoked = keys.create(db, tenant, "revoked", {"submit", "read", "admin"})
-    keys.revoke(db, tenant, revoked.key.id)
+    made.keys["expired"] = keys.create_key(db, tenant, "expired", {"submit", "read"}, 0.05).text
+    revoked = keys.create_key(db, tenant, "revoked", {"submit", "read", "admin"})
+    keys.revoke_key(db, tenant, revoked.key.id)
     made.keys["revoked"] = revoked.text
     time.sleep(0.1)
 
@@ -131,7 +131,7 @@ def _owned(made: Site, tenant: str, text: str) -> dict[str, str]:
         hook = client.post("/v1/webhooks", json={"url": f"https://hooks.example.org/c2b/{tenant}"}).raise_for_status()
         cursor = client.get("/v1/audits", params={"limit": 1}).raise_for_status().json()["next"]
     assert sent.json()["sha256"] == hashlib.sha256(data).hexdigest()
-    key = keys.listed(made.endpoint.db, made.endpoint.tenants[tenant])[0]
+    key = keys.list_keys(made.endpoint.db, made.endpoint.tenants[tenant])[0]
     return {
         "tenant": made.endpoint.tenants[tenant], "ended": ended.id, "job": jobs[0], "upload": sent.json()["sha256"],
         "webhook": hook.json()["id"], "key": key.id, "cursor": cursor,

@@ -118,19 +118,19 @@ def commits(threads: int, jobs_each: int, rounds: int) -> None:
     from ledgers import new_template, sqlite_url
     from postgres import running
 
-    from c2b_ray.endpoint.ledger import locks
+    from c2b_ray.endpoint.ledger import jobs
     from c2b_ray.endpoint.ledger.database import Database
 
     print(
         "| database | commits | submissions/s, median (all rounds) | CPU-ms of this process each |\n|---|---|---|---|"
     )
-    shared = locks.MOST
+    shared = jobs.MOST_TOGETHER
 
     def both(name: str, url: Callable[[], str]) -> None:
         taken: dict[str, list[tuple[float, float]]] = {"shared": [], "one each": []}
         for _ in range(rounds):
             for how, most in (("shared", shared), ("one each", 1)):
-                locks.MOST = most
+                jobs.MOST_TOGETHER = most
                 db = Database(url(), connections=threads)
                 taken[how].append(submissions(db, threads, jobs_each))
                 db.close()

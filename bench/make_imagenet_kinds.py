@@ -13,7 +13,7 @@ import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from c2b_ray.config.hierarchy import commonest, read_hierarchy, read_wordnet
+from c2b_ray.config.classifiers import commonest, read_hierarchy, read_wordnet
 from c2b_ray.names import normalise
 
 TARGET = Path(__file__).parents[1] / "c2b_ray" / "config" / "imagenet_kinds.tsv"

@@ -23,7 +23,7 @@ from PIL import Image
 import c2b_ray
 from c2b_ray.client import Endpoint
 from c2b_ray.client.http import UnreachableError
-from c2b_ray.client.packing import Images, pack
+from c2b_ray.client.local_files import Images, pack
 from c2b_ray.config.endpoint import read_endpoint
 from c2b_ray.endpoint.application import create_application
 from c2b_ray.endpoint.work import dispatcher

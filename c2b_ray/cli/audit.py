@@ -10,8 +10,7 @@ import typer
 
 from c2b_ray.audits.audit import audit_named
 from c2b_ray.cli import progress, show
-from c2b_ray.cli.progress import Placement, session
-from c2b_ray.cli.tracking import Log, log_run, trackers
+from c2b_ray.cli.progress import Log, Placement, log_run, session, trackers
 from c2b_ray.errors import ConfigError
 from c2b_ray.storage.run import Run
 

@@ -1,6 +1,7 @@
-"""Makes the command of an audit, `c2b NAME FILE.yaml`, from its declaration; every audit of any package gets one."""
+"""Makes the command of an audit, `c2b NAME FILE.yaml`, from its declaration; every audit of any package gets one.
 
-# Without `from __future__ import annotations`: the options of each command are built from its audit's texts.
+`c2b failures` and `c2b prompts` are groups, whose default command it is.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -11,9 +12,11 @@ import typer
 from c2b_ray.audits.audit import Audit, audit_named, names_of_other_packages
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.audit import Json, Via, show_run
-from c2b_ray.cli.progress import Placement
-from c2b_ray.cli.tracking import Log, log_run, trackers
+from c2b_ray.cli.progress import RUN, Log, Placement, RunsByDefault, log_run, session, trackers
 from c2b_ray.errors import ConfigError
+
+# Without `from __future__ import annotations`: the options of each command are built from its audit's texts.
+
 
 ViaWithoutServe = Annotated[
     str,
@@ -23,9 +26,10 @@ ViaWithoutServe = Annotated[
 
 def command_of(audit: Audit) -> Callable[..., None]:
     """Returns the function of the audit's command, with the options that its declaration calls for."""
+    word = audit.name.upper().replace("-", "_")
 
     def run(
-        file: Annotated[str | None, typer.Argument(metavar=f"{_word(audit)}.yaml", help="The file of the run.")] = None,
+        file: Annotated[str | None, typer.Argument(metavar=f"{word}.yaml", help="The file of the run.")] = None,
         out: Annotated[str | None, typer.Option(help=f"The run directory. Default: runs/{audit.name}-<id>.")] = None,
         via: Via if audit.served else ViaWithoutServe = "auto",  # type: ignore[valid-type]
         placement: Placement = None,
@@ -85,10 +89,6 @@ def _loaded(name: str) -> Callable[..., None]:
     return run
 
 
-def _word(audit: Audit) -> str:
-    return audit.name.upper().replace("-", "_")
-
-
 def _signature(run: Callable[..., None], audit: Audit) -> inspect.Signature:
     """Returns the parameters of the command: without those that its audit has no use for, and with its own options."""
     own_parameters = [
@@ -105,3 +105,69 @@ def _signature(run: Callable[..., None], audit: Audit) -> inspect.Signature:
             *own_parameters,
         ]
     )
+
+
+# `c2b failures`: the captions that make a classifier fail, and how often.
+
+
+failures_app = typer.Typer(
+    help="Find the captions that make a classifier fail.", no_args_is_help=True, cls=RunsByDefault
+)
+
+
+failures_app.command(RUN)(command_of(audit_named("failures")))
+
+
+@failures_app.command()
+def ask(
+    directory: Annotated[str, typer.Argument(metavar="RUN", help="The directory of a finished run.")],
+    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="A caption that names a label: a fly on a leaf.")],
+    draws: Annotated[int, typer.Option(min=100, help="The most images, those of the baseline included.")] = 20_000,
+    target: Annotated[str | None, typer.Option(help="A wrong label to test for, besides any failure.")] = None,
+    via: Via = "auto",
+    as_json: Json = False,
+) -> None:
+    """Test whether the classifier fails more often on images of your sentence; the result is added to the run."""
+    from c2b_ray.audits.failures.ask import ask as ask_run
+    from c2b_ray.audits.failures.report.captions import BEFORE, answer_lines
+
+    with progress.shown() as bar:
+        answer = ask_run(directory, sentence, draws, target, via, bar)
+    rows = [row for row in answer.rows.to_pylist() if row["stage"] == "confirmation"]
+    if as_json:
+        show.print_json(rows)
+        return
+    if not answer.is_new:
+        show.line(BEFORE)
+    for text in answer_lines(rows):
+        show.line(text)
+
+
+# `c2b prompts`: natural prompts that expose a text-to-image model's hidden bias.
+
+
+prompts_app = typer.Typer(
+    help="Find natural prompts that expose a text-to-image model's hidden bias.", no_args_is_help=True,
+    cls=RunsByDefault,
+)  # fmt: skip
+
+
+prompts_app.command(RUN)(command_of(audit_named("prompts")))
+
+
+@prompts_app.command()
+def heads(
+    file: Annotated[str, typer.Argument(metavar="PROMPTS.yaml", help="The prompts file.")],
+    out: Annotated[str, typer.Option(help="The folder of the heads; name it as `heads.files` of other runs.")],
+    via: Via = "auto",
+    placement: Placement = None,
+    as_json: Json = False,
+) -> None:
+    """Train linear heads on the generators' activations, and print their accuracy at each denoising step."""
+    from c2b_ray.audits.prompts.config import read_prompts_config
+    from c2b_ray.audits.prompts.heads import heads_alone
+    from c2b_ray.audits.prompts.summary import heads_summary
+
+    with progress.shown() as bar:
+        table = heads_alone(read_prompts_config(file), out, session(via, placement, bar))
+    show.summary(heads_summary(table), as_json)

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from c2b_ray.audits.gate import ALLOW, ALLOW_BEFORE, OPTION, Check, failed
 from c2b_ray.cli import show
-from c2b_ray.cli.tracking import Log, log_run, trackers
+from c2b_ray.cli.progress import Log, log_run, trackers
 from c2b_ray.errors import ConfigError
 from c2b_ray.report import words
 from c2b_ray.storage import files

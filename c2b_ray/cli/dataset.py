@@ -1,4 +1,4 @@
-"""`c2b dataset`: builds, checks and uses datasets of failures. The commands are in the modules `dataset_…`."""
+"""`c2b dataset`: builds, checks, shows and uses datasets of failures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from c2b_ray.audits.audit import audit_named
-from c2b_ray.cli import dataset_show, progress, show
+from c2b_ray.cli import progress, show
 from c2b_ray.cli.progress import Placement, session
 from c2b_ray.errors import ConfigError
 from c2b_ray.report import words
@@ -19,6 +19,32 @@ if TYPE_CHECKING:
     from c2b_ray.audits.dataset.build import BuildResult
     from c2b_ray.audits.dataset.evaluation import Evaluated
     from c2b_ray.audits.dataset.harden import HardeningResult
+
+
+# `c2b dataset show`.
+
+
+def show_dataset(
+    dataset: Annotated[str, typer.Argument(metavar="DIR", help="A dataset of failures.")],
+    out: Annotated[str | None, typer.Option(help="The directory for the pages. Default: DIR-pages.")] = None,
+    classifier: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only failures of this classifier, with its answers.")
+    ] = None,
+    most: Annotated[
+        int, typer.Option(help="The most images on the pages by label; the same holds for captions, and so on.")
+    ] = 30_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Write pages of a dataset's images, by label, caption, prediction and reason."""
+    from c2b_ray.audits.dataset.show import show as run_show
+
+    with progress.shown() as bar:
+        pages = run_show(dataset, out or f"{dataset.rstrip('/')}-pages", classifier, most, bar)
+    if as_json:
+        show.print_json(asdict(pages))
+        return
+    of_images = f"{words.count(pages.images)} of {words.plural(pages.rows, 'image')}"
+    show.line(f"{of_images} on {words.plural(pages.files, 'page')}: {pages.out}/index.html")
 
 
 # `c2b dataset build` and `c2b dataset verify`.
@@ -284,4 +310,4 @@ app.command("verify")(verify)
 app.command("export")(export)
 app.command("evaluate")(evaluate)
 app.command("harden")(harden)
-app.command("show")(dataset_show.show)
+app.command("show")(show_dataset)

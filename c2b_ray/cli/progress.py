@@ -1,6 +1,6 @@
-"""Progress output on standard error while a command runs: bars on a terminal, else plain lines.
+"""Progress output on standard error while a command runs, and options that several commands share.
 
-It knows events, not their causes.
+A terminal shows bars, anything else plain lines. It knows events, not their causes.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -32,11 +32,16 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from c2b_ray.audits.kit.progress import Event, bad, busy, named, rate, rows, whole
+from c2b_ray.cli import show
+from c2b_ray.errors import ServiceError
 from c2b_ray.report import words
+from c2b_ray.storage.run import Run
 
 if TYPE_CHECKING:
+    from c2b_ray.audits.gate import Check
     from c2b_ray.audits.kit.progress import Listener
     from c2b_ray.audits.kit.session import Session
+    from c2b_ray.audits.tracking import Tracker
 
 
 EVERY_S = 10.0
@@ -257,3 +262,39 @@ class RunsByDefault(TyperGroup):
         super().format_help(ctx, formatter)
         command = self.commands[RUN]
         command.format_help(type(ctx)(command, info_name=ctx.info_name, parent=ctx.parent), formatter)
+
+
+# `--log` of commands that make or judge a run: connects to trackers before the work, and logs the run after it.
+
+
+Log = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log",
+        metavar="TRACKER",
+        help="Log the finished run, with its numbers, table and report: 'mlflow:URI|EXPERIMENT' or "
+        "wandb:ENTITY/PROJECT. Repeatable.",
+    ),
+]
+
+
+def trackers(to: Sequence[str] | None) -> list[Tracker]:
+    """Connects to the trackers of `--log`, so that a wrong name or a missing package is known before the work."""
+    if not to:
+        return []
+    from c2b_ray.audits.tracking import tracker
+
+    return [tracker(name) for name in to]
+
+
+def log_run(run: Run, to: Sequence[Tracker], checks: Sequence[Check] = ()) -> None:
+    """Logs a run and says where, on standard error. Raises ServiceError, which says how to log it again."""
+    if not to:
+        return
+    from c2b_ray.audits.tracking import log
+
+    for target in to:
+        try:
+            show.note(f"logged: {log(run, target, checks)}")
+        except ServiceError as error:
+            raise ServiceError(f"{error}; the run is whole: c2b report {run.path} --log … logs it again") from error

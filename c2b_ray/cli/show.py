@@ -268,15 +268,12 @@ def runs(
 
     run_list = write_index(folder, html) if html else list_runs(folder)
     if as_json:
-        print_json({"folder": folder, "page": html, "runs": [_for_programs(run) for run in run_list]})
+        runs_json = [{**asdict(run), "problem": without_credentials(run.problem)} for run in run_list]
+        print_json({"folder": folder, "page": html, "runs": runs_json})
         return
     _print_list(run_list)
     if html:
         line(f"page: {html}")
-
-
-def _for_programs(run: ListedRun) -> dict[str, object]:
-    return {**asdict(run), "problem": without_credentials(run.problem)}
 
 
 def _print_list(run_list: Sequence[ListedRun]) -> None:

@@ -31,8 +31,7 @@ from c2b_ray.report import words
 from c2b_ray.storage.manifest import read_yaml
 
 if TYPE_CHECKING:
-    from c2b_ray.client.local_files import LocalFile
-    from c2b_ray.client.packing import Progress
+    from c2b_ray.client.local_files import LocalFile, Progress
 
 ENDED = ("finished", "failed", "cancelled")
 CHUNK = 1 << 20
@@ -211,7 +210,7 @@ class Endpoint:
         `submit` and `check`. What the endpoint has already is not sent again, and what broke off goes on.
 
         `config`: the path of a YAML file, which relative paths are relative to, or its fields. `told`: is told of the
-        progress, as `packing.Progress`; `say`: what is sent, and how much of what may be sent. Raises ConfigError for a
+        progress, as `Progress`; `say`: what is sent, and how much of what may be sent. Raises ConfigError for a
         file that is missing, too large, or of a kind that no endpoint takes; nothing was sent then.
         """
         from c2b_ray.client.local_files import LocalConfig  # with Arrow, which other requests do not need
@@ -240,7 +239,7 @@ class Endpoint:
 
         The same file is sent once. A large one is sent in parts: after an interruption the same call sends the rest.
         Raises SourceError for a file that cannot be read, or that there is no room for.
-        `told`: is told of the progress, as `packing.Progress`.
+        `told`: is told of the progress, as `Progress`.
         """
         file, shown = Path(path), name or _name_of(path)
         try:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from c2b_ray.config.named import StrictModel
-from c2b_ray.config.problems import first_problem
+from c2b_ray.config.reading import first_problem
 from c2b_ray.errors import ConfigError
 from c2b_ray.storage.manifest import FileOrFields, read_yaml
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from c2b_ray.config.named import StrictModel
-from c2b_ray.config.problems import first_problem
+from c2b_ray.config.reading import first_problem
 from c2b_ray.errors import ConfigError
 from c2b_ray.storage.manifest import FileOrFields, read_yaml
 

@@ -1,16 +1,21 @@
-"""Reads and checks a config file once, at the edge: other audits' names for fields, and dependent defaults."""
+"""Reads and checks a config file once, at the edge, and walks its fields.
+
+It reads other audits' names for fields, fills in defaults that depend on other fields, and turns pydantic's errors into
+one that names the fields as the file does.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import ceil
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from c2b_ray.config.audit import (
     ALL_IMAGES,
@@ -20,15 +25,81 @@ from c2b_ray.config.audit import (
     AuditConfig,
     Screening,
 )
-from c2b_ray.config.classifiers import read_label_map
-from c2b_ray.config.hierarchy import PACKAGED
+from c2b_ray.config.classifiers import PACKAGED, read_label_map
 from c2b_ray.config.images import LARGEST_POOL, Images
-from c2b_ray.config.named import MODELS, Names, StrictModel, replaced_texts
-from c2b_ray.config.problems import first_problem
-from c2b_ray.errors import ConfigError, SourceError
+from c2b_ray.config.named import MODELS, Names, StrictModel, names_by_field, replaced_texts
+from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.storage import refuse_keys
 from c2b_ray.storage.confined import located
 from c2b_ray.storage.manifest import FileOrFields, read_yaml
+
+# Turns pydantic's errors about a file into one error that names the fields as the file does.
+
+
+_OF_UNION = re.compile(r"str|constrained-\w+|(?:list|dict|literal|union|function-[\w-]+)\[.*\]", re.DOTALL)
+"""What pydantic puts into a field's path for the alternatives of its type, such as `str` and `list[str]`."""
+_NAMED = re.compile(r"([a-z_]+): ")
+MOST_TOLD = 20
+Problem = Mapping[str, Any]
+"""One of the problems that `ValidationError.errors` lists."""
+
+
+def first_problem(error: ValidationError, file: str | None, root: type[BaseModel] = AuditConfig) -> ConfigError:
+    """Returns the first problem, unknown keys first: a misspelt `task` is reported as such, not as a missing `task`.
+    The others follow in its message, a line each. `root`: the file's model."""
+    unknown_first = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+    problems = [_in_words(group, root) for group in _by_field(unknown_first)]
+    (field, message), other_problems = problems[0], problems[1 : MOST_TOLD + 1]
+    lines = [message, *(f"{name}: {words}" for name, words in other_problems)]
+    if len(problems) > len(lines):
+        lines.append(f"and {len(problems) - len(lines)} more")
+    return ConfigError(field, "\n".join(lines), location=file)
+
+
+def _by_field(problems: Sequence[Problem]) -> list[list[Problem]]:
+    """Returns the problems of each field, in their order. Where a field may be "one name" or "a list of names", both
+    fail: they are one field's, as is a problem of a part of the value."""
+    groups: dict[tuple[str, ...], list[Problem]] = {}
+    for problem in problems:
+        path = tuple(_path(problem))
+        path_of_group = next((group for group in groups if group[: len(path)] == path[: len(group)]), path)
+        groups.setdefault(path_of_group, []).append(problem)
+    return list(groups.values())
+
+
+def _in_words(group: Sequence[Problem], root: type[BaseModel]) -> tuple[str, str]:
+    """Returns the field of a group of problems and what is wrong with it."""
+    problem = group[0]
+    if problem["type"] == "literal_error":  # the alternative that fits the value better is further inside
+        problem = max(group, key=lambda item: len(item["loc"]))
+    path, message = _path(problem), problem["msg"].removeprefix("Value error, ")
+    if (match := _NAMED.match(message)) and match[1] in section_at(root, path).model_fields:
+        # A check of a whole section, about one of its fields.
+        path, message = [*path, match[1]], message[match.end() :]
+    if problem["type"] == "extra_forbidden":
+        message = f"unknown key; {nearest(path[-1], section_at(root, path[:-1]).model_fields)}"
+    elif problem["type"] == "model_type":
+        message = "expected a mapping of its fields"
+    elif problem["type"] == "literal_error" and isinstance(problem["input"], str):
+        message += f", not {problem['input'][:100]!r}"
+    return ".".join(path), message
+
+
+def _path(problem: Problem) -> list[str]:
+    return [str(part) for part in problem["loc"] if not _OF_UNION.fullmatch(str(part))]
+
+
+def section_at(root: type[BaseModel], path: list[str]) -> type[BaseModel]:
+    """Returns the model of the section at `path`, as far as the fields are known."""
+    for name in path:
+        annotation: Any = root.model_fields[name].annotation if name in root.model_fields else None
+        kinds = (kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
+        sections = [kind for kind in kinds if issubclass(kind, BaseModel)]
+        if not sections:
+            break
+        root = sections[0]
+    return root
+
 
 # Fills in defaults that depend on other fields, so that a run's config records what was done.
 
@@ -175,25 +246,17 @@ def _say(message: str) -> None:
 Config = TypeVar("Config", bound=StrictModel)
 
 
-def _nothing_more(fields: dict[str, Any], file: Path) -> dict[str, Any]:
-    return fields
-
-
-def _as_written(fields: dict[str, Any]) -> dict[str, Any]:
-    return fields
-
-
 @dataclass(frozen=True)
 class ConfigFile(Generic[Config]):
     """A kind of config file. `command`: the command that takes it. `classes`: the field with the classes to which the
     label map of a file is cut; empty: it is kept whole. `completed`: reads what the fields of a file name instead of
-    holding it. `worded`: reads what files of another kind call differently (`dialect`)."""
+    holding it. `worded`: reads what files of another kind call differently."""
 
     model: type[Config]
     command: str
     classes: str = ""
-    completed: Callable[[dict[str, Any], Path], dict[str, Any]] = _nothing_more
-    worded: Callable[[dict[str, Any]], dict[str, Any]] = _as_written
+    completed: Callable[[dict[str, Any], Path], dict[str, Any]] = lambda fields, file: fields
+    worded: Callable[[dict[str, Any]], dict[str, Any]] = lambda fields: fields
 
     def read(self, source: FileOrFields | Config, classifier: str | dict[str, str] | None = None) -> Config:
         """Returns the config from a YAML file, a mapping of its fields, or a config.
@@ -294,3 +357,75 @@ def read_audit(source: FileOrFields | AuditConfig, classifier: str | dict[str, s
     unchanged."""
     file = None if isinstance(source, AuditConfig | dict) else str(source)
     return with_defaults(AUDIT_FILE.read(source, classifier), file)
+
+
+# Walks the fields of a config as they were written, and replaces those that name a model or a file.
+
+
+FILLED_IN = {"classifier": "world:clip"}
+"""The fields of an audit that an evaluation fills in, with placeholders for the check of a method's fields."""
+Leaf = Callable[[Names, Any, str], Any]
+
+
+def replaced(config: BaseModel, raw: Mapping[str, Any], leaf: Leaf) -> dict[str, Any]:
+    """Returns `raw` with the value of each field that names something replaced by `leaf(names, value, field)`.
+
+    `config` is `raw` after validation; values are taken from it, because validation strips spaces. Raises ConfigError
+    for a field whose type does not say what it names.
+    """
+    return _section(config, raw, "", leaf)
+
+
+def _section(config: BaseModel, raw: Mapping[str, Any], above: str, leaf: Leaf) -> dict[str, Any]:
+    """Does `replaced` for a section. `above`: the prefix of its fields' names in messages."""
+    known = names_by_field(type(config))
+    result: dict[str, Any] = {}
+    for name, written in raw.items():
+        shown, value, names = f"{above}{name}", getattr(config, name), known[name]
+        if isinstance(value, BaseModel):
+            inner = written.model_dump(exclude_unset=True) if isinstance(written, BaseModel) else written
+            result[name] = _section(value, inner, f"{shown}.", leaf)
+        elif isinstance(value, dict) and _has_sections(value.values()):
+            result[name] = {key: _inner(one, f"{shown}.{key}", leaf) for key, one in value.items()}
+        elif isinstance(value, list) and _has_sections(value):
+            result[name] = [_inner(one, f"{shown}.{at}", leaf) for at, one in enumerate(value)]
+        elif value is None or value == [] or value == {}:  # an omitted section, for one
+            result[name] = written
+        elif names is None:
+            raise ConfigError(shown, "this endpoint does not accept the field, because its meaning is not classified")
+        elif names is Names.NOTHING:
+            result[name] = written
+        elif names is Names.METHODS:
+            result[name] = {key: _method(one, f"{shown}.{key}", leaf) for key, one in value.items()}
+        else:
+            result[name] = leaf(names, value, shown)
+    return result
+
+
+def _has_sections(values: Iterable[Any]) -> bool:
+    return any(isinstance(one, BaseModel) for one in values)
+
+
+def _inner(config: Any, shown: str, leaf: Leaf) -> dict[str, Any]:
+    """Returns one of several sections, as validated, because the submitted form may be shorter."""
+    if not isinstance(config, BaseModel):
+        raise ConfigError(shown, "expected a section, like the others in this list or mapping")
+    return _section(config, config.model_dump(exclude_unset=True), f"{shown}.", leaf)
+
+
+def _method(written: Any, shown: str, leaf: Leaf) -> Any:
+    """Returns a method of an evaluation: a finished audit, or an audit's fields.
+
+    The fields that the evaluation fills in have placeholder values while the others are checked.
+    """
+    if not isinstance(written, Mapping):
+        return leaf(Names.RUN, written, shown)
+    if taken := [name for name in FILLED_IN if name in written]:
+        raise ConfigError(shown, f"{', '.join(taken)} is set by the evaluation; remove it here")
+    try:
+        audit = AuditConfig.model_validate({"task": "-", "classes": ["-"], **written, **FILLED_IN})
+    except ValidationError as error:
+        problem = first_problem(error, None, AuditConfig)
+        message = str(problem).removeprefix(f"{problem.field}: " if problem.field else "")
+        raise ConfigError(f"{shown}.{problem.field}".rstrip("."), message) from error
+    return _section(audit, written, f"{shown}.", leaf)

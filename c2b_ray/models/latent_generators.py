@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from c2b_ray.config.named import StrictModel
-from c2b_ray.config.problems import first_problem
+from c2b_ray.config.reading import first_problem
 from c2b_ray.errors import InputError, SpecError, WeightsError
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec

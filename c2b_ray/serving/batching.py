@@ -23,7 +23,7 @@ from c2b_ray.config.placement import Computing
 from c2b_ray.errors import ConfigError, InputError, ServiceError
 from c2b_ray.models import as_placed, catalog, devices
 from c2b_ray.models.devices import GpuMeter
-from c2b_ray.serving.meters import batch_filled, rows_answered, worked
+from c2b_ray.serving.meters import Limits, batch_filled, limits_here, rows_answered, worked
 
 Item = TypeVar("Item")
 Reply = TypeVar("Reply")
@@ -69,7 +69,7 @@ class _Waiting(Generic[Item, Reply]):
 
 
 class RequestBatcher(Generic[Item, Reply]):
-    """Calls `answer` with the waiting items, in their order, in `n_threads` batches at a time.
+    """Calls `answer` with the waiting items, in their order, in `at_once` batches at a time.
 
     A batch has at most `max_batch_size` rows, unless a single item has more.
     """
@@ -258,6 +258,28 @@ class ModelThreads:
         self._decoding.shutdown(wait=True)
         self._waiting.shutdown(wait=True)
         self._gpu.stop()
+
+
+class ModelReplica:
+    """What replicas of all deployments have: threads that run the model, and settings of batches."""
+
+    _model_threads: ModelThreads
+    _settings: BatchSettings
+
+    def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """Applies new settings, also while it serves."""
+        self._settings = settings_of(user_config, type(self._settings))
+
+    async def limits(self) -> Limits:
+        """Returns the limits of one caller."""
+        return limits_here(self._settings.max_batch_size, self._model_threads.threads)
+
+    async def statistics(self) -> dict[str, Any]:
+        return self._model_threads.statistics()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_model_threads"):  # not there if the model failed to load
+            self._model_threads.close()
 
 
 def _decoding(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -18,16 +18,15 @@ from c2b_ray.errors import ServiceError
 from c2b_ray.roles import Answer, Captioner, CaptionReply, CaptionScorer, Floats, Pixels, Question
 from c2b_ray.serving.batching import (
     BatchSettings,
+    ModelReplica,
     ModelThreads,
     RequestBatcher,
     can_be_probed,
     load,
     refuse_other_model,
-    settings_of,
     take_gpus,
 )
 from c2b_ray.serving.channel import carried_in_text
-from c2b_ray.serving.meters import Limits, limits_here
 from c2b_ray.serving.pictures import Packed, Rows, answer_packs, decoded, weight
 
 DEPLOYMENT = "Captioner"
@@ -37,7 +36,7 @@ _PROBE = Question("Is this a photo by day or by night?", ("day", "night"))
 
 
 @serve.deployment(name=DEPLOYMENT)
-class CaptionerServer:
+class CaptionerServer(ModelReplica):
     """Serves one captioner; every call names the model that the caller expects."""
 
     def __init__(self, model: str, threads: int = 1, computing: Computing = UNSAID) -> None:
@@ -54,13 +53,6 @@ class CaptionerServer:
         self._answers: RequestBatcher[tuple[Packed, Sequence[Sequence[Question]]], Answers] = RequestBatcher(
             self._answer, lambda: self._settings, threads + 1
         )
-
-    def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Applies new `BatchSettings`, also while it serves."""
-        self._settings = settings_of(user_config, BatchSettings)
-
-    async def limits(self) -> Limits:
-        return limits_here(self._settings.max_batch_size, self._model_threads.threads)
 
     async def describe(self, model: str | None = None) -> dict[str, Any]:
         """Returns facts about the served model. With a spec, raises an error if another model is served."""
@@ -93,9 +85,6 @@ class CaptionerServer:
             self._model_threads, [images], len(texts), lambda pixels, _: self._scores_of(pixels, texts)
         )
         return rows
-
-    async def statistics(self) -> dict[str, Any]:
-        return self._model_threads.statistics()
 
     async def check_health(self) -> None:
         """Raises where a plain grey image gets no answer; Serve then replaces the replica."""
@@ -149,10 +138,6 @@ class CaptionerServer:
                 f"{len(texts)} texts"
             )
         return scores
-
-    def __del__(self) -> None:
-        if hasattr(self, "_model_threads"):  # not there if the model failed to load
-            self._model_threads.close()
 
 
 def _as_many(spec: str, replies: list[Reply], rows: int) -> list[Reply]:

@@ -21,15 +21,14 @@ from c2b_ray.roles import Blocks, Classifier, FileClassifier, Floats, Pixels, Sh
 from c2b_ray.serving.answers import AnswerCache, LoadedModels, ModelLimits
 from c2b_ray.serving.batching import (
     CachedSettings,
+    ModelReplica,
     ModelThreads,
     RequestBatcher,
     can_be_probed,
     decoders_here,
     load,
-    settings_of,
     take_gpus,
 )
-from c2b_ray.serving.meters import Limits, limits_here
 from c2b_ray.serving.pictures import (
     Decoders,
     Packed,
@@ -56,7 +55,7 @@ class _Loaded:
 
 
 @serve.deployment(name=DEPLOYMENT)
-class ClassifierServer:
+class ClassifierServer(ModelReplica):
     """Serves any classifier of the catalogue; the request's multiplexed model id is the spec."""
 
     def __init__(
@@ -71,7 +70,7 @@ class ClassifierServer:
         self._computing = computing
         self._model_threads = ModelThreads(DEPLOYMENT, threads)
         self._decoders = Decoders(self._model_threads, decoders_here(decoders))
-        self._settings = CachedSettings()
+        self._settings: CachedSettings = CachedSettings()
         self._answers = AnswerCache()
         self._loaded_models = LoadedModels(
             self._model_threads, self._load, _check, _size, ModelLimits.of(models_per_replica, models_gb)
@@ -79,11 +78,8 @@ class ClassifierServer:
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Applies new `CachedSettings`, also while it serves."""
-        self._settings = settings_of(user_config, CachedSettings)
+        super().reconfigure(user_config)
         self._answers.limit(self._settings.answers_mb * 10**6)
-
-    async def limits(self) -> Limits:
-        return limits_here(self._settings.max_batch_size, self._model_threads.threads)
 
     async def describe(self) -> dict[str, Any]:
         """Describes the classifier that the request names, which is loaded if necessary, and how it computes."""
@@ -114,7 +110,7 @@ class ClassifierServer:
             "bytes": self._loaded_models.bytes(),
             "answers": len(self._answers),
         }
-        return {**self._model_threads.statistics(), **cache_statistics}
+        return {**await super().statistics(), **cache_statistics}
 
     async def check_health(self) -> None:
         """Raises where a classifier in memory does not answer a plain grey image with numbers."""
@@ -155,8 +151,8 @@ class ClassifierServer:
         return await answer_packs(self._model_threads, packs, len(classifier.labels), call)
 
     def __del__(self) -> None:
-        if hasattr(self, "_model_threads"):
-            self._model_threads.close()
+        super().__del__()
+        if hasattr(self, "_decoders"):  # not there if the model failed to load
             self._decoders.close()
 
 

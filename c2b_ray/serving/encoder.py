@@ -19,17 +19,16 @@ from c2b_ray.roles import Blocks, FileEncoder, Floats, Pixels, ShapedEncoder, Te
 from c2b_ray.serving.answers import AnswerCache
 from c2b_ray.serving.batching import (
     CachedSettings,
+    ModelReplica,
     ModelThreads,
     RequestBatcher,
     can_be_probed,
     decoders_here,
     load,
     refuse_other_model,
-    settings_of,
     take_gpus,
 )
 from c2b_ray.serving.channel import carried_in_text
-from c2b_ray.serving.meters import Limits, limits_here
 from c2b_ray.serving.pictures import (
     Decoders,
     Packed,
@@ -45,7 +44,7 @@ DEPLOYMENT = "Encoder"
 
 
 @serve.deployment(name=DEPLOYMENT)
-class EncoderServer:
+class EncoderServer(ModelReplica):
     """Serves one encoder; every call names the model that the caller expects."""
 
     def __init__(
@@ -58,7 +57,7 @@ class EncoderServer:
         self._model_threads = ModelThreads(DEPLOYMENT, threads)
         self._decoders = Decoders(self._model_threads, decoders_here(decoders))
         n_ahead = 2 if self._decoders.count else 1
-        self._settings = CachedSettings()
+        self._settings: CachedSettings = CachedSettings()
         self._answers = AnswerCache()
         self._texts: RequestBatcher[Sequence[str], Floats] = RequestBatcher(
             self._encode_texts, lambda: self._settings, threads
@@ -70,11 +69,8 @@ class EncoderServer:
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Applies new `CachedSettings`, also while it serves."""
-        self._settings = settings_of(user_config, CachedSettings)
+        super().reconfigure(user_config)
         self._answers.limit(self._settings.answers_mb * 10**6)
-
-    async def limits(self) -> Limits:
-        return limits_here(self._settings.max_batch_size, self._model_threads.threads)
 
     async def describe(self, model: str | None = None) -> dict[str, Any]:
         """Returns facts about the served model. With a spec, raises an error if another model is served."""
@@ -101,7 +97,7 @@ class EncoderServer:
         return await self._answers.of((owner, self._spec, self._encoder.revision), self._model_threads, images, ask)
 
     async def statistics(self) -> dict[str, Any]:
-        return {**self._model_threads.statistics(), "answers": len(self._answers)}
+        return {**await super().statistics(), "answers": len(self._answers)}
 
     async def check_health(self) -> None:
         """Raises where the embedding of a text is not a unit vector; Serve then replaces the replica."""
@@ -166,6 +162,6 @@ class EncoderServer:
         return embeddings
 
     def __del__(self) -> None:
-        if hasattr(self, "_model_threads"):  # not there if the model failed to load
-            self._model_threads.close()
+        super().__del__()
+        if hasattr(self, "_decoders"):  # not there if the model failed to load
             self._decoders.close()

@@ -17,16 +17,15 @@ from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.roles import ActivationReader, Floats, GeneratedImage, GenerationRequest, ImageGenerator
 from c2b_ray.serving.batching import (
     BatchSettings,
+    ModelReplica,
     ModelThreads,
     RequestBatcher,
     can_be_probed,
     load,
     refuse_other_model,
-    settings_of,
     take_gpus,
 )
 from c2b_ray.serving.channel import carried_in_text
-from c2b_ray.serving.meters import Limits, limits_here
 
 DEPLOYMENT = "Generator"
 TEST_EVERY_S = 300.0
@@ -35,7 +34,7 @@ _PROBE = GenerationRequest("a photo of a dog", seed=0)
 
 
 @serve.deployment(name=DEPLOYMENT)
-class GeneratorServer:
+class GeneratorServer(ModelReplica):
     """Serves one image generator; every call names the model that the caller expects."""
 
     def __init__(self, model: str, threads: int = 1, computing: Computing = UNSAID) -> None:
@@ -48,13 +47,6 @@ class GeneratorServer:
         self._requests: RequestBatcher[Sequence[GenerationRequest], list[GeneratedImage]] = RequestBatcher(
             self._generate, lambda: self._settings, threads
         )
-
-    def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Applies new `BatchSettings`, also while it serves."""
-        self._settings = settings_of(user_config, BatchSettings)
-
-    async def limits(self) -> Limits:
-        return limits_here(self._settings.max_batch_size, self._model_threads.threads)
 
     async def describe(self, model: str | None = None) -> dict[str, Any]:
         """Returns facts about the served model. With a spec, raises an error if another model is served."""
@@ -80,9 +72,6 @@ class GeneratorServer:
             raise SpecError(f"{self._spec}: its activations cannot be read")
         return await self._model_threads.run_batch(self._generator.activations, len(requests), requests, name, steps)
 
-    async def statistics(self) -> dict[str, Any]:
-        return self._model_threads.statistics()
-
     async def check_health(self) -> None:
         """Raises where a prompt gets neither an image nor a reason why there is none."""
         await self._model_threads.check(self._test, TEST_EVERY_S)
@@ -101,7 +90,3 @@ class GeneratorServer:
         if len(images) != len(requests):
             raise ServiceError(f"{DEPLOYMENT}: {self._spec} gave {len(images)} images to {len(requests)} prompts")
         return images
-
-    def __del__(self) -> None:
-        if hasattr(self, "_model_threads"):  # not there if the model failed to load
-            self._model_threads.close()

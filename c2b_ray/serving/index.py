@@ -20,8 +20,7 @@ from c2b_ray.models import catalog
 from c2b_ray.models.weight_bytes import weight_bytes
 from c2b_ray.roles import Floats, ImageIndex, Neighbours
 from c2b_ray.serving.answers import LoadedModels, ModelLimits
-from c2b_ray.serving.batching import BatchSettings, ModelThreads, RequestBatcher, settings_of, take_gpus
-from c2b_ray.serving.meters import Limits, limits_here
+from c2b_ray.serving.batching import BatchSettings, ModelReplica, ModelThreads, RequestBatcher, take_gpus
 
 DEPLOYMENT = "Index"
 
@@ -33,7 +32,7 @@ class _Open:
 
 
 @serve.deployment(name=DEPLOYMENT)
-class IndexServer:
+class IndexServer(ModelReplica):
     """Serves any index that its node can read; the request's multiplexed model id is the index's path."""
 
     def __init__(self, models_per_replica: int = 2, threads: int = 1, models_gb: float | None = None) -> None:
@@ -43,13 +42,6 @@ class IndexServer:
         self._loaded_models = LoadedModels(
             self._model_threads, self._open, _nothing, _size, ModelLimits.of(models_per_replica, models_gb)
         )
-
-    def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Applies new `BatchSettings`, also while it serves."""
-        self._settings = settings_of(user_config, BatchSettings)
-
-    async def limits(self) -> Limits:
-        return limits_here(self._settings.max_batch_size, self._model_threads.threads)
 
     async def describe(self) -> dict[str, Any]:
         """Describes the index that the request names; it is opened if necessary."""
@@ -76,7 +68,7 @@ class IndexServer:
 
     async def statistics(self) -> dict[str, Any]:
         return {
-            **self._model_threads.statistics(),
+            **await super().statistics(),
             "models": self._loaded_models.names(),
             "bytes": self._loaded_models.bytes(),
         }
@@ -104,10 +96,6 @@ class IndexServer:
             Neighbours(neighbours.ids[a:b, :k], neighbours.similarities[a:b, :k])
             for (a, b), (_, k) in zip(ends, requests, strict=True)
         ]
-
-    def __del__(self) -> None:
-        if hasattr(self, "_model_threads"):
-            self._model_threads.close()
 
 
 def _size(opened: _Open) -> int:

@@ -21,11 +21,11 @@ from c2b_ray.models import catalog
 from c2b_ray.roles import ChatReply, ChatRequest, Message, ReplyContinuer, TokenCounter, TokenLogProb
 from c2b_ray.serving.batching import (
     BatchSettings,
+    ModelReplica,
     ModelThreads,
     RequestBatcher,
     can_be_probed,
     refuse_other_model,
-    settings_of,
     take_gpus,
 )
 from c2b_ray.serving.channel import carried_in_text
@@ -35,7 +35,7 @@ DEPLOYMENT = "LanguageModel"
 
 
 @serve.deployment(name=DEPLOYMENT)
-class LanguageModelServer:
+class LanguageModelServer(ModelReplica):
     """Serves one language model; every call names the model that the caller expects."""
 
     def __init__(self, model: str, threads: int = 1) -> None:
@@ -48,10 +48,6 @@ class LanguageModelServer:
         self._chats: RequestBatcher[Sequence[ChatRequest], list[ChatReply]] = RequestBatcher(
             self._together, lambda: self._settings
         )
-
-    def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Applies new `BatchSettings`, also while it serves."""
-        self._settings = settings_of(user_config, BatchSettings)
 
     async def limits(self) -> Limits:
         """Returns the limits of a caller. A model that batches for itself gets one chat per request."""
@@ -121,7 +117,7 @@ class LanguageModelServer:
 
     async def statistics(self) -> dict[str, Any]:
         """Returns batches and running calls, and the model's counts if it has any."""
-        return {**self._model_threads.statistics(), **getattr(self._model, "statistics", dict)()}
+        return {**await super().statistics(), **getattr(self._model, "statistics", dict)()}
 
     async def check_health(self) -> None:
         """Raises where the model gives no next token with a finite probability; Serve then replaces the replica."""
@@ -133,7 +129,3 @@ class LanguageModelServer:
         [tokens] = self._model.next_tokens(["A photo of"], 1)
         if not tokens or not math.isfinite(tokens[0].log_prob):
             raise ServiceError(f"{DEPLOYMENT}: {self._spec} gives {tokens} as a next token; its weights are damaged")
-
-    def __del__(self) -> None:
-        if hasattr(self, "_model_threads"):  # not there if the model failed to load
-            self._model_threads.close()

@@ -313,8 +313,8 @@ def _bytes(filesystem: fs.FileSystem, path: str, location: Place) -> bytes:
 
 ROWS_AT_ONCE = 16_384
 PACKED = b"c2b_ray.packed"
-"""The metadata of a Parquet table into which images were packed that lay beside another table (`client.packing`): the
-bytes of that table, which the revision includes, so that both are one table of one revision."""
+"""The metadata of a Parquet table into which images were packed that lay beside another table (`client.local_files`):
+the bytes of that table, which the revision includes, so that both are one table of one revision."""
 _SPLIT_FILE = re.compile(r"(.+)-\d{5}-of-\d{5}\.parquet$")
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from c2b_ray.config.named import StrictModel
-from c2b_ray.config.problems import first_problem
+from c2b_ray.config.reading import first_problem
 from c2b_ray.errors import ConfigError
 from c2b_ray.names import a_or_an
 from c2b_ray.storage.manifest import read_yaml

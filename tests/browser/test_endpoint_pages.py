@@ -21,8 +21,8 @@ from synthetic_dataset import write_dataset
 from synthetic_failures import make_run as make_failures
 from synthetic_run import make_run
 
-from c2b_ray.endpoint.ledger import jobs
-from c2b_ray.endpoint.ledger.job import NewJob
+from c2b_ray.endpoint.ledger import jobs, running, tables
+from c2b_ray.endpoint.ledger.tables import NewJob
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
@@ -58,7 +58,7 @@ class Site:
         path = self.endpoint.run_path(job_id)
         run = make_run(path, RECIPE)
         run.kind.write_report(run)
-        jobs.finish(self.endpoint.db, job_id, self.fence(job_id), str(path), "weights-1")
+        running.finish(self.endpoint.db, job_id, self.fence(job_id), str(path), "weights-1")
 
     def fence(self, job_id: str) -> int:
         job = jobs.get(self.endpoint.db, None, job_id)
@@ -85,11 +85,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         made = make_failures(endpoint.run_path(site.ids["failures"]), FailuresRecipe())
         site.ids["number"] = str(made.hypotheses["verdict"].to_pylist().index("failure"))
         site.ids["failed"] = site.submit("resnet without weights")
-        why = jobs.Failure("The classifier's weights are gone", "upload:1f… is no longer there", "classifier")
-        jobs.fail(endpoint.db, site.ids["failed"], site.fence(site.ids["failed"]), why)
+        why = tables.Failure("The classifier's weights are gone", "upload:1f… is no longer there", "classifier")
+        running.fail(endpoint.db, site.ids["failed"], site.fence(site.ids["failed"]), why)
         site.ids["running"] = site.submit("resnet, tonight")
-        now = jobs.Progress("classify images", 3000, 12000, 50.0, 180.0, {PLANTED: 3000}, {PLANTED: 61.5})
-        jobs.progress(endpoint.db, site.ids["running"], site.fence(site.ids["running"]), now)
+        now = tables.Progress("classify images", 3000, 12000, 50.0, 180.0, {PLANTED: 3000}, {PLANTED: 61.5})
+        running.progress(endpoint.db, site.ids["running"], site.fence(site.ids["running"]), now)
         yield site
     endpoint.db.close()
 
@@ -153,7 +153,7 @@ def test_an_audit_is_submitted_watched_and_read_by_keyboard_alone(page: sync_api
     job_id = page.url.rpartition("/")[2]
     assert page.locator("#state").inner_text() == "waits"
     fence = site.fence(job_id)
-    jobs.progress(site.endpoint.db, job_id, fence, jobs.Progress("classify images", 40, 160, 20.0, 6.0))
+    running.progress(site.endpoint.db, job_id, fence, tables.Progress("classify images", 40, 160, 20.0, 6.0))
     page.locator("#counts", has_text="40 of 160").wait_for()
     assert page.locator("#stage").inner_text() == "classify images"
     assert "6" in page.locator("#left").inner_text()

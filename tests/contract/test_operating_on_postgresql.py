@@ -8,8 +8,7 @@ import postgres
 import pytest
 
 from c2b_ray.config.endpoint import read_endpoint
-from c2b_ray.endpoint.ledger import audit_log, jobs, keys, locks, migrations, webhooks
-from c2b_ray.endpoint.ledger import webhooks as events
+from c2b_ray.endpoint.ledger import audit_log, migrations, running, tenants, webhooks
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.operate import metrics, retention
 from c2b_ray.endpoint.operate.backup import backup, restore
@@ -29,17 +28,17 @@ def test_a_ledger_moves_to_postgresql_and_back(db: Database, tmp_path: Path) -> 
     migrations.prepare(laptop)
     who = ledgers.member(laptop)
     webhooks.create(laptop, who.tenant_id, "https://example.org", "s")
-    running = ledgers.claimed(laptop, who)
-    key = keys.create(laptop, who.tenant_id, "ci", keys.SCOPES).text
+    claimed = ledgers.claimed(laptop, who)
+    key = tenants.create_key(laptop, who.tenant_id, "ci", tenants.SCOPES).text
     head = audit_log.head(laptop)
     backup(laptop, config, tmp_path / "copy")
 
     restore(db, config, tmp_path / "copy")
-    assert keys.verify(db, key) is not None
+    assert tenants.verify_key(db, key) is not None
     assert audit_log.verify(db, head) is None
     again = ledgers.claimed(db, who)  # its events get ids that no restored event has
-    jobs.finish(db, again.job.id, again.fence)
-    assert events.seen(db, again.job.id, 0)[1] > events.seen(laptop, running.job.id, 0)[1]
+    running.finish(db, again.job.id, again.fence)
+    assert webhooks.find_event(db, again.job.id, 0)[1] > webhooks.find_event(laptop, claimed.job.id, 0)[1]
     with pytest.raises(InputError, match="empty database"):
         restore(db, config, tmp_path / "copy")
 
@@ -53,13 +52,13 @@ def test_a_ledger_moves_to_postgresql_and_back(db: Database, tmp_path: Path) -> 
 def test_gauges_and_retention(db: Database, tmp_path: Path) -> None:
     migrations.prepare(db)
     who = ledgers.member(db)
-    locks.take(db, f"{locks.SLOT}runner/0", "runner", 60)
+    running.take_lease(db, f"{running.SLOT}runner/0", "runner", 60)
     webhooks.create(db, who.tenant_id, "https://example.org", "s")
     claim = ledgers.claimed(db, who)
     ledgers.submit(db, who)
     reading = metrics.read(db)
     assert (reading.jobs, reading.busy, reading.slots) == ({"queued": 1, "running": 1}, 1, 1)
-    jobs.finish(db, claim.job.id, claim.fence, "run")
+    running.finish(db, claim.job.id, claim.fence, "run")
     ledgers.set_row(db, claim.job.id, ended=1.0)
     config = read_endpoint({"folder": str(tmp_path), "retention": {"runs_days": 1, "uploads_days": 1}})
     deleted = retention.purge(db, config)

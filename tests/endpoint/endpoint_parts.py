@@ -15,7 +15,7 @@ import httpx
 from endpoint_command import free_port
 from endpoint_work import PATIENCE_S, Site, site
 
-from c2b_ray.endpoint.ledger import keys, tenants
+from c2b_ray.endpoint.ledger import tenants
 
 READY_S = 60.0
 ENDS = ("finished", "failed", "cancelled")
@@ -39,7 +39,7 @@ class Parts:
 
     def client(self, tenant: str) -> httpx.Client:
         """Returns a client with a key of this tenant that submits and reads."""
-        key = keys.create(self.site.db, tenant, "tests", ("submit", "read")).text
+        key = tenants.create_key(self.site.db, tenant, "tests", ("submit", "read")).text
         return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {key}"}, timeout=60)
 
     def tenant(self, name: str) -> str:

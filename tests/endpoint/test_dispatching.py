@@ -10,9 +10,9 @@ import pytest
 from endpoint_work import Site, site
 from sqlalchemy import update
 
-from c2b_ray.endpoint.ledger import jobs, locks, running, tables, tenants
-from c2b_ray.endpoint.ledger.job import Progress
-from c2b_ray.endpoint.ledger.locks import DISPATCHER, SLOT
+from c2b_ray.endpoint.ledger import running, tables, tenants
+from c2b_ray.endpoint.ledger.running import DISPATCHER, SLOT
+from c2b_ray.endpoint.ledger.tables import Progress
 from c2b_ray.endpoint.work.dispatcher import Dispatcher
 
 CONFIG = {"classifier": "world:resnet"}
@@ -21,7 +21,7 @@ CONFIG = {"classifier": "world:resnet"}
 @pytest.fixture
 def endpoint(tmp_path: Path) -> Iterator[Site]:
     with site(tmp_path, []) as made:
-        locks.take(made.db, f"{SLOT}r1/0", "r1", 60.0)
+        running.take_lease(made.db, f"{SLOT}r1/0", "r1", 60.0)
         yield made
 
 
@@ -58,12 +58,12 @@ def test_one_that_slept_decides_nothing(endpoint):
     lapse(endpoint, DISPATCHER)
     second.step()
     assert granted(endpoint) == [job_id]
-    locks.take(endpoint.db, f"{SLOT}r1/1", "r1", 60.0)
+    running.take_lease(endpoint.db, f"{SLOT}r1/1", "r1", 60.0)
     other = endpoint.submit(CONFIG)
     first.step()
     assert granted(endpoint) == [job_id], "the one that slept granted a job"
-    assert jobs.claim(endpoint.db, "r1", 30.0).job.id == job_id
-    assert jobs.ask_to_yield(endpoint.db, job_id, replace(first._lease)) is False
+    assert running.claim(endpoint.db, "r1", 30.0).job.id == job_id
+    assert running.ask_to_yield(endpoint.db, job_id, replace(first._lease)) is False
     second.step()
     assert granted(endpoint) == [other]
 
@@ -75,8 +75,8 @@ def test_as_many_jobs_get_a_turn_as_there_are_slots(endpoint):
     leading.step()
     assert granted(endpoint) == names[:1]
     lapse(endpoint, f"{SLOT}r1/0")
-    claim = jobs.claim(endpoint.db, "r1", 30.0)
-    jobs.finish(endpoint.db, names[0], claim.fence)
+    claim = running.claim(endpoint.db, "r1", 30.0)
+    running.finish(endpoint.db, names[0], claim.fence)
     leading.step()
     assert granted(endpoint) == [], "a runner that is gone has no slot"
 
@@ -85,17 +85,17 @@ def test_a_small_job_of_another_tenant_soon_takes_the_slot_of_a_large_one(endpoi
     leading = dispatcher(endpoint, "first")
     large = endpoint.submit(CONFIG)
     leading.step()
-    claim = jobs.claim(endpoint.db, "r1", 30.0)
-    jobs.progress(endpoint.db, large, claim.fence, Progress("classify", 10, 10**6, model_seconds={"m": 3.0}))
+    claim = running.claim(endpoint.db, "r1", 30.0)
+    running.progress(endpoint.db, large, claim.fence, Progress("classify", 10, 10**6, model_seconds={"m": 3.0}))
     leading.step()
     other = tenants.create(endpoint.db, "beta").id
     small = endpoint.submit(CONFIG, tenant=other)
     leading._seen = {key: since - 3.0 for key, since in leading._seen.items()}
     leading.step()
-    jobs.progress(endpoint.db, large, claim.fence, Progress("classify", 20, 10**6, model_seconds={"m": 1.0}))
+    running.progress(endpoint.db, large, claim.fence, Progress("classify", 20, 10**6, model_seconds={"m": 1.0}))
     leading.step()
-    assert jobs.check_fence(endpoint.db, large, claim.fence).yield_
-    jobs.release(endpoint.db, large, claim.fence)
+    assert running.check_fence(endpoint.db, large, claim.fence).yield_
+    running.release(endpoint.db, large, claim.fence)
     leading.step()
     assert granted(endpoint) == [small]
 
@@ -105,7 +105,7 @@ def test_a_job_whose_runners_all_died_is_ended(endpoint):
     job_id = endpoint.submit(CONFIG)
     leading.step()
     for _ in range(endpoint.config.runners.attempts):
-        jobs.claim(endpoint.db, "r1", 30.0)
+        running.claim(endpoint.db, "r1", 30.0)
         with endpoint.db.transaction() as tx:
             tx.execute(update(tables.jobs).values(lease_until=tx.now - 1))
     leading.step()
@@ -119,9 +119,9 @@ def test_progress_of_rows_forgives_deaths_before(endpoint):
     job_id = endpoint.submit(CONFIG)
     leading.step()
     for attempt in range(2 * endpoint.config.runners.attempts):
-        claim = jobs.claim(endpoint.db, "r1", 30.0)
+        claim = running.claim(endpoint.db, "r1", 30.0)
         assert claim.job.attempt == (1 if attempt else 0)
-        jobs.progress(endpoint.db, job_id, claim.fence, Progress("classify", advanced=True))
+        running.progress(endpoint.db, job_id, claim.fence, Progress("classify", advanced=True))
         with endpoint.db.transaction() as tx:
             tx.execute(update(tables.jobs).values(lease_until=tx.now - 1))
         leading.step()

@@ -151,7 +151,11 @@ def test_uploaded_weights_run_from_the_store_and_the_record_says_what_they_reach
     body = endpoint.parts.ended(endpoint.a, job)
     assert body["state"] == "finished", (body, endpoint.parts.site.logs())
     assert body["images"] == 2 * EACH
-    told = [json.dumps(one.data) for one in webhooks.after(endpoint.parts.site.db, body["id"]) if one.kind == "warning"]
+    told = [
+        json.dumps(one.data)
+        for one in webhooks.events_after(endpoint.parts.site.db, body["id"])
+        if one.kind == "warning"
+    ]
     assert any("the store's port only" in one or "Linux 6.7" in one for one in told), told
     assert endpoint.b.post("/v1/audits", json={"kind": "c2b", "config": config}).status_code == 422
 
@@ -181,7 +185,7 @@ def test_uploaded_weights_reach_the_store_and_no_service_beside_it(endpoint: OnS
     job_id = site.submit(labelled(table, slow.url), config={"classifier": f"onnx:upload:{'0' * 64}"})
     site.wait(lambda: site.job(job_id).attempt, "its first attempt to fail")
     jobs.request_cancel(site.db, endpoint.tenant, job_id)
-    told = [event.data for event in webhooks.after(site.db, job_id) if event.kind == "state"]
+    told = [event.data for event in webhooks.events_after(site.db, job_id) if event.kind == "state"]
     assert any("A model service failed" in json.dumps(one) for one in told), (told, site.logs())
     assert slow.service.tokens == []
 

@@ -12,9 +12,10 @@ from endpoint_work import Site, alive, children, site
 from http_service import Service
 
 from c2b_ray import load_run
-from c2b_ray.endpoint.ledger import locks, quotas
+from c2b_ray.endpoint.ledger import quotas
+from c2b_ray.endpoint.ledger import running as locks
 from c2b_ray.endpoint.ledger.database import DatabaseDownError
-from c2b_ray.endpoint.ledger.locks import SLOT
+from c2b_ray.endpoint.ledger.running import SLOT
 
 ROWS = 1600
 
@@ -40,8 +41,8 @@ def test_a_part_that_starts_while_the_database_is_down_waits_for_it(endpoint, se
     assert runner.poll() is None
     server.start()
     with contextlib.suppress(DatabaseDownError):
-        locks.live(endpoint.db, SLOT)  # by a connection of before
-    endpoint.wait(lambda: locks.live(endpoint.db, SLOT), "the runner to hold its slot", 60)
+        locks.live_leases(endpoint.db, SLOT)  # by a connection of before
+    endpoint.wait(lambda: locks.live_leases(endpoint.db, SLOT), "the runner to hold its slot", 60)
 
 
 def test_a_short_outage_ends_no_slice(tmp_path, server, slow):

@@ -11,8 +11,8 @@ from endpoint_work import Site, alive, children, site
 from http_service import Service
 
 from c2b_ray import load_run
-from c2b_ray.endpoint.ledger import jobs, keys, quotas, tenants
-from c2b_ray.endpoint.ledger.job import Filters, Job
+from c2b_ray.endpoint.ledger import jobs, quotas, tenants
+from c2b_ray.endpoint.ledger.tables import Filters, Job
 
 ROWS = 1600
 
@@ -97,16 +97,16 @@ def test_a_cancelled_job_ends_at_its_next_batch_and_can_be_submitted_again(endpo
 def test_the_job_of_a_key_that_works_no_more_ends_and_says_why(endpoint, slow, name, why):
     slow.service.delay_s = 0.5
     tenant = tenants.create(endpoint.db, name).id
-    key = keys.create(endpoint.db, tenant, "short-lived").key.id
+    key = tenants.create_key(endpoint.db, tenant, "short-lived").key.id
     endpoint.tenant, endpoint.key, before = tenant, key, (endpoint.tenant, endpoint.key)
     try:
         job_id = begun(endpoint, slow.audit(endpoint))
         waiting = endpoint.submit(slow.audit(endpoint))
         if name == "beta":
-            keys.revoke(endpoint.db, tenant, key)
+            tenants.revoke_key(endpoint.db, tenant, key)
         else:  # the end of the grace of an old key, while its job answers
-            keys.rotate(endpoint.db, tenant, key, grace_seconds=1.0)
-            assert keys.why_not_working(endpoint.db, key) is None
+            tenants.rotate_key(endpoint.db, tenant, key, grace_seconds=1.0)
+            assert tenants.why_key_fails(endpoint.db, key) is None
         job = endpoint.wait_for(job_id, "cancelled")
         assert f"key of this job {why}" in job.failure["title"]
         assert "Submit it again with a key that works" in job.failure["detail"]

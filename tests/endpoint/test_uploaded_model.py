@@ -8,8 +8,8 @@ import pytest
 from endpoint_app import Endpoint, started
 from uploaded_files import images, model
 
-from c2b_ray.endpoint.ledger import jobs, locks, webhooks
-from c2b_ray.endpoint.ledger.job import Job
+from c2b_ray.endpoint.ledger import jobs, running, webhooks
+from c2b_ray.endpoint.ledger.tables import Job
 from c2b_ray.endpoint.policy.isolation import can_cut_off
 from c2b_ray.endpoint.work.runner import Runner
 
@@ -34,9 +34,9 @@ def submitted(endpoint: Endpoint, config: dict[str, object]) -> str:
 
 def ended(endpoint: Endpoint, job: str) -> Job:
     """The job, once a runner has ended it."""
-    lease = locks.take(endpoint.db, "dispatcher", "tests", 60.0)
+    lease = running.take_lease(endpoint.db, "dispatcher", "tests", 60.0)
     assert lease is not None
-    jobs.grant(endpoint.db, job, lease)
+    running.grant(endpoint.db, job, lease)
     stop = threading.Event()
     thread = threading.Thread(target=Runner(endpoint.db, endpoint.config, "tests").run, args=(stop,))
     thread.start()
@@ -56,7 +56,7 @@ def test_an_uploaded_model_is_audited_on_uploaded_images_in_its_cell(endpoint):
     config = {"classifier": classifier, "images": {"source": "labelled", "table": table}, "check": False}
     job = ended(endpoint, submitted(endpoint, config))
     assert job.state == "finished", job.failure
-    warned = [event.data for event in webhooks.after(endpoint.db, job.id) if event.kind == "warning"]
+    warned = [event.data for event in webhooks.events_after(endpoint.db, job.id) if event.kind == "warning"]
     assert any("network" in str(data) for data in warned) is not can_cut_off()
     page = endpoint.as_("a").get(f"/v1/audits/{job.id}/report").text
     assert classifier in page

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from c2b_ray.endpoint.policy import fetched
+from c2b_ray.endpoint.policy import copies
 from c2b_ray.storage import files
 
 ROOT = "s3://tests/endpoint/tenants/a"
 OTHER = """
 import sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from c2b_ray.endpoint.policy import fetched
+from c2b_ray.endpoint.policy import copies
 if len(sys.argv) > 3:
-    fetched.use_of_tenant(sys.argv[3])
-print(fetched.fetch(sys.argv[2]), flush=True)
+    copies.use_folder_of_tenant(sys.argv[3])
+print(copies.fetch_copy(sys.argv[2]), flush=True)
 sys.stdin.readline()
-fetched.remove()
+copies.remove_copies()
 """
 
 
@@ -28,7 +28,7 @@ fetched.remove()
 def folder(s3_proxy, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     yield tmp_path / f"c2b-job-files-{os.getuid()}"
-    fetched.remove()
+    copies.remove_copies()
 
 
 def other(tmp_path, path, *tenant):
@@ -39,21 +39,21 @@ def other(tmp_path, path, *tenant):
     return process, Path(process.stdout.readline().strip())
 
 
-def copies(folder):
+def copies_in(folder):
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock")
 
 
 def test_copies_are_gone_with_the_last_process_that_uses_them(folder, tmp_path):
     path = f"{ROOT}/uploads/{'ab' * 32}.onnx"
     files.write_under(path, b"weights")
-    mine = Path(fetched.fetch(path))
+    mine = Path(copies.fetch_copy(path))
     process, theirs = other(tmp_path, path)
     assert theirs == mine
     assert mine.read_bytes() == b"weights"
-    fetched.remove()
-    assert copies(folder) == [mine], "the other process uses it"
+    copies.remove_copies()
+    assert copies_in(folder) == [mine], "the other process uses it"
     process.communicate("end\n")
-    assert copies(folder) == []
+    assert copies_in(folder) == []
 
 
 def test_what_a_killed_process_left_is_not_used_and_goes(folder, tmp_path):
@@ -64,14 +64,14 @@ def test_what_a_killed_process_left_is_not_used_and_goes(folder, tmp_path):
     process.communicate()
     assert (copy / "config.json").read_bytes() == b"old"
     files.write_under(f"{ROOT}/data/generator/config.json", b"new")
-    assert Path(fetched.fetch(f"{ROOT}/data/generator")) == copy
+    assert Path(copies.fetch_copy(f"{ROOT}/data/generator")) == copy
     assert (copy / "config.json").read_bytes() == b"new"
     process, left = other(tmp_path, f"{ROOT}/data/generator/config.json")
     process.kill()
     process.communicate()
     assert left.exists()
-    fetched.remove()
-    assert copies(folder) == []
+    copies.remove_copies()
+    assert copies_in(folder) == []
 
 
 def test_a_runner_removes_what_killed_processes_of_any_tenant_left_and_nothing_in_use(folder, tmp_path):
@@ -82,10 +82,10 @@ def test_a_runner_removes_what_killed_processes_of_any_tenant_left_and_nothing_i
     killed.kill()
     killed.communicate()
     assert left.exists()
-    fetched.sweep()
-    assert copies(folder) == [used]
+    copies.sweep_copies()
+    assert copies_in(folder) == [used]
     lives.communicate("end\n")
-    assert copies(folder) == []
+    assert copies_in(folder) == []
 
 
 def test_the_files_that_a_manifest_names_are_fetched_again_if_they_are_the_tenants(folder):
@@ -93,10 +93,10 @@ def test_the_files_that_a_manifest_names_are_fetched_again_if_they_are_the_tenan
     weights, names = f"{ROOT}/uploads/{'cd' * 32}.onnx", f"{ROOT}/data/deep/names.txt"
     for path in (weights, names):
         files.write_under(path, path.encode())
-    copies_of = [fetched.fetch(path) for path in (weights, names)]
+    copies_of = [copies.fetch_copy(path) for path in (weights, names)]
     manifest = f'{{"config": {{"classifier": "onnx:{copies_of[0]}?labels={copies_of[1]}&mean=0"}}}}'
-    fetched.remove()
-    fetched.fetch_again(manifest, "s3://tests/endpoint/tenants/b")
-    assert copies(folder) == []
-    fetched.fetch_again(manifest, ROOT)
+    copies.remove_copies()
+    copies.fetch_copies_of(manifest, "s3://tests/endpoint/tenants/b")
+    assert copies_in(folder) == []
+    copies.fetch_copies_of(manifest, ROOT)
     assert [Path(path).read_bytes() for path in copies_of] == [weights.encode(), names.encode()]

@@ -10,11 +10,11 @@ from safetensors.numpy import save
 
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.config.endpoint import Policy
-from c2b_ray.endpoint.policy import parts
-from c2b_ray.endpoint.policy.at_start import prepared
-from c2b_ray.endpoint.policy.paths import Tenancy
-from c2b_ray.endpoint.policy.specs import check
-from c2b_ray.endpoint.policy.uploads import UploadReceiver, remove, sweep
+from c2b_ray.endpoint.policy import uploads
+from c2b_ray.endpoint.policy.configs import resolve_config
+from c2b_ray.endpoint.policy.names import Tenancy
+from c2b_ray.endpoint.policy.uploads import UploadReceiver, remove_upload, sweep_uploads
+from c2b_ray.endpoint.work.child import prepared
 from c2b_ray.storage import files
 
 ROOT = "s3://tests/endpoint/tenants/a"
@@ -45,14 +45,14 @@ def test_uploads_on_a_store_are_kept_once_and_fetched_for_the_job(s3_proxy, tmp_
         "classifier": f"timm:resnet18?weights=upload:{first.sha256}&labels=data/names.txt",
         "images": {"source": "labelled", "table": f"upload:{images.sha256}"},
     }
-    runs = prepared("c2b", check(config, AuditConfig, tenancy), ROOT)
+    runs = prepared("c2b", resolve_config(config, AuditConfig, tenancy), ROOT)
     assert runs["images"]["table"] == images.path
     (spec,) = runs["classifier"].values()
     paths = [part.partition("=")[2] for part in spec.partition("?")[2].split("&")]
     assert [Path(path).read_bytes() for path in paths] == [weights, b"bus\nboat\n"]
-    assert runs == prepared("c2b", check(config, AuditConfig, tenancy), ROOT)  # the next slice finds the same
-    remove(ROOT, images.sha256, "images")
-    remove(ROOT, first.sha256, "safetensors")
+    assert runs == prepared("c2b", resolve_config(config, AuditConfig, tenancy), ROOT)  # the next slice finds the same
+    remove_upload(ROOT, images.sha256, "images")
+    remove_upload(ROOT, first.sha256, "safetensors")
     assert not files.exists(f"{images.path}/bus/a.png")
     assert not files.exists(first.path)
     files.write_under(f"{images.path}/bus/a.png", b"half of it, before its process died")
@@ -64,17 +64,17 @@ def test_uploads_on_a_store_are_kept_once_and_fetched_for_the_job(s3_proxy, tmp_
 def test_parts_of_a_file_wait_on_the_store_until_they_are_joined_or_nobody_comes_back(s3_proxy):
     data = b"a,b\n1,2\n" * 100
     for number in (1, 0):
-        parts.add(ROOT, "a" * 64, number, data[number * 500 : (number + 1) * 500])
-    assert parts.there(ROOT, "a" * 64) == {0: 500, 1: 300}
-    assert b"".join(parts.read(ROOT, "a" * 64)) == data
-    parts.add(ROOT, "b" * 64, 0, b"x")
-    assert parts.unfinished(ROOT) == {"a" * 64: 800, "b" * 64: 1}
-    parts.remove(ROOT, "a" * 64)
-    assert parts.unfinished(ROOT) == {"b" * 64: 1}
-    assert sweep(ROOT) == 0, "it may go on within a day"
-    assert sweep(ROOT, older_than_seconds=-60.0) == 1
-    assert parts.unfinished(ROOT) == {}
-    parts.remove(ROOT, "a" * 64)
+        uploads.add_part(ROOT, "a" * 64, number, data[number * 500 : (number + 1) * 500])
+    assert uploads.stored_parts(ROOT, "a" * 64) == {0: 500, 1: 300}
+    assert b"".join(uploads.read_parts(ROOT, "a" * 64)) == data
+    uploads.add_part(ROOT, "b" * 64, 0, b"x")
+    assert uploads.unfinished_parts(ROOT) == {"a" * 64: 800, "b" * 64: 1}
+    uploads.remove_parts(ROOT, "a" * 64)
+    assert uploads.unfinished_parts(ROOT) == {"b" * 64: 1}
+    assert sweep_uploads(ROOT) == 0, "it may go on within a day"
+    assert sweep_uploads(ROOT, older_than_seconds=-60.0) == 1
+    assert uploads.unfinished_parts(ROOT) == {}
+    uploads.remove_parts(ROOT, "a" * 64)
 
 
 def test_labels_and_tables_that_were_uploaded_are_fetched_for_the_job(s3_proxy, tmp_path, monkeypatch):
@@ -88,6 +88,6 @@ def test_labels_and_tables_that_were_uploaded_are_fetched_for_the_job(s3_proxy, 
             "named": f"timm:resnet18?labels=upload:{labels.sha256}", "given": f"table:upload:{predictions.sha256}",
         },
     }  # fmt: skip
-    specs = prepared("c2b", check(config, AuditConfig, tenancy), ROOT)["classifier"]
+    specs = prepared("c2b", resolve_config(config, AuditConfig, tenancy), ROOT)["classifier"]
     assert Path(specs["named"].partition("labels=")[2]).read_bytes() == b"bus\nboat\n"
     assert Path(specs["given"].removeprefix("table:")).read_bytes() == b"file,label\na.png,bus\n"

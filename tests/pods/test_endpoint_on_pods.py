@@ -26,7 +26,7 @@ from ray_pods import PATIENCE_S, RayPods, applications, deploy, fetched, wait_fo
 from ray_pods import keys as keys_of
 
 import c2b_ray
-from c2b_ray.endpoint.ledger import keys, tenants
+from c2b_ray.endpoint.ledger import tenants
 from c2b_ray.endpoint.ledger.database import Database
 
 pytestmark = pytest.mark.timeout(1500)
@@ -96,7 +96,7 @@ class Endpoint:
     def first_key(self, tenant: str) -> None:
         """What `c2b keys create` does."""
         db = Database(self.url)
-        self.key = keys.create(db, tenants.create(db, tenant).id, "tests").text
+        self.key = tenants.create_key(db, tenants.create(db, tenant).id, "tests").text
         db.close()
 
 

@@ -19,8 +19,7 @@ from c2b_ray.models.index import build as faiss_build
 from c2b_ray.roles import Captioner, CaptionScorer, GeneratedImage, ImageGenerator, Pixels, Question
 from c2b_ray.serving.channel import Channel
 from c2b_ray.serving.ensure import Served, running
-from c2b_ray.serving.handles import ServedCaptioner, ServedEncoder, scoring
-from c2b_ray.serving.in_app import ServedGenerator, ServedLanguageModel
+from c2b_ray.serving.handles import ServedCaptioner, ServedEncoder, ServedGenerator, ServedLanguageModel, scoring
 from c2b_ray.serving.meters import Limits
 from c2b_ray.serving.pictures import pack
 from c2b_ray.steps import encoded as steps

@@ -22,8 +22,7 @@ from c2b_ray.models import catalog
 from c2b_ray.roles import ChatReply
 from c2b_ray.serving.channel import Channel
 from c2b_ray.serving.ensure import Served, ensure, running
-from c2b_ray.serving.handles import ServedCaptioner, ServedEncoder
-from c2b_ray.serving.in_app import ServedGenerator
+from c2b_ray.serving.handles import ServedCaptioner, ServedEncoder, ServedGenerator
 
 
 @pytest.mark.parametrize(

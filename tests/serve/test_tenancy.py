@@ -19,9 +19,8 @@ from c2b_ray.errors import ServiceError
 from c2b_ray.models import catalog
 from c2b_ray.serving.app import placements, targets
 from c2b_ray.serving.channel import Channel
-from c2b_ray.serving.ensure import VARIABLE, Served, ensure, running
+from c2b_ray.serving.ensure import VARIABLE, Served, ensure, leased, running
 from c2b_ray.serving.handles import ServedEncoder
-from c2b_ray.serving.leases import leased
 
 DRIVER = """
 import sys

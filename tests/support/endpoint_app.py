@@ -13,9 +13,10 @@ from starlette.testclient import TestClient
 from c2b_ray.config.endpoint import EndpointConfig, read_endpoint
 from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.application import create_application
-from c2b_ray.endpoint.ledger import jobs, keys, locks, migrations, tenants
+from c2b_ray.endpoint.ledger import jobs, migrations, running, tenants
+from c2b_ray.endpoint.ledger import tenants as keys
 from c2b_ray.endpoint.ledger.database import Database
-from c2b_ray.endpoint.ledger.job import Job, NewJob
+from c2b_ray.endpoint.ledger.tables import Job, NewJob
 
 CONFIG: dict[str, Any] = {
     "task": "Classify pictures of everyday objects outdoors.",
@@ -64,13 +65,13 @@ class Endpoint:
         job, _ = jobs.submit(self.db, self.tenants[tenant], None, new, self.config.quotas)
         claim = self.claim(job.id)
         where = path or self.context.run_path(self.tenants[tenant], job.id)
-        return jobs.finish(self.db, job.id, claim.fence, where, "weights-1")
+        return running.finish(self.db, job.id, claim.fence, where, "weights-1")
 
     def claim(self, job_id: str) -> Any:
-        leader = locks.take(self.db, "dispatcher", "tests", 60.0)
+        leader = running.take_lease(self.db, "dispatcher", "tests", 60.0)
         assert leader is not None
-        jobs.grant(self.db, job_id, leader)
-        claim = jobs.claim(self.db, "runner", 3600.0)  # a longer lease than any test takes
+        running.grant(self.db, job_id, leader)
+        claim = running.claim(self.db, "runner", 3600.0)  # a longer lease than any test takes
         assert claim is not None
         assert claim.job.id == job_id
         return claim
@@ -92,6 +93,6 @@ def started(folder: Path, changes: Mapping[str, Any] | None = None) -> Endpoint:
         "admin": ("a", ("submit", "read", "admin")),
         "operator": ("operators", ("submit", "read", "admin")),
     }
-    texts = {name: keys.create(db, made[tenant], name, scopes).text for name, (tenant, scopes) in wanted.items()}
+    texts = {name: keys.create_key(db, made[tenant], name, scopes).text for name, (tenant, scopes) in wanted.items()}
     app = create_application(config, db)
     return Endpoint(app, TestClient(app, raise_server_exceptions=False), config, db, made, texts)

@@ -16,10 +16,11 @@ from typing import Any
 import yaml
 
 from c2b_ray.config.endpoint import EndpointConfig, read_endpoint
-from c2b_ray.endpoint.ledger import jobs, keys, locks, migrations, tenants, webhooks
+from c2b_ray.endpoint.ledger import jobs, migrations, running, tenants, webhooks
+from c2b_ray.endpoint.ledger import tenants as keys
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
-from c2b_ray.endpoint.ledger.job import Job, NewJob
-from c2b_ray.endpoint.ledger.locks import DISPATCHER
+from c2b_ray.endpoint.ledger.running import DISPATCHER
+from c2b_ray.endpoint.ledger.tables import Job, NewJob
 from c2b_ray.world import CLASSES
 
 PATIENCE_S = 120.0
@@ -56,21 +57,21 @@ class Site:
 
     def grant(self, job_id: str) -> None:
         """Grants the job as a dispatcher would."""
-        lease = locks.take(self.db, DISPATCHER, "the test", 60.0)
+        lease = running.take_lease(self.db, DISPATCHER, "the test", 60.0)
         assert lease is not None
-        assert jobs.grant(self.db, job_id, lease)
+        assert running.grant(self.db, job_id, lease)
 
     def grant_due(self, job_id: str) -> bool:
         """Grants the job unless it still waits for its next attempt; tells whether it did."""
-        due = job_id in [job.id for job in jobs.waiting(self.db)]
+        due = job_id in [job.id for job in running.waiting(self.db)]
         if due:
             self.grant(job_id)
         return due
 
     def ask_to_yield(self, job_id: str) -> None:
-        lease = locks.take(self.db, DISPATCHER, "the test", 60.0)
+        lease = running.take_lease(self.db, DISPATCHER, "the test", 60.0)
         assert lease is not None
-        assert jobs.ask_to_yield(self.db, job_id, lease)
+        assert running.ask_to_yield(self.db, job_id, lease)
 
     def runner(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "c2b_ray.cli", "endpoint", "runner", "--config", str(self.file)]
@@ -112,7 +113,7 @@ class Site:
 
     def states(self, job_id: str) -> list[str]:
         """Returns the states that the job's events name, in order."""
-        return [event.data["state"] for event in webhooks.after(self.db, job_id) if event.kind == "state"]
+        return [event.data["state"] for event in webhooks.events_after(self.db, job_id) if event.kind == "state"]
 
     def logs(self) -> str:
         texts = (path.read_text(errors="replace") for path in sorted(self.file.parent.glob("*.log")))
@@ -163,7 +164,7 @@ def site(
     db = Database(config.database_url)
     migrations.prepare(db)
     tenant = tenants.create(db, "alpha").id
-    made = Site(config, db, tenant, keys.create(db, tenant, "tests").key.id, file)
+    made = Site(config, db, tenant, keys.create_key(db, tenant, "tests").key.id, file)
     try:
         yield made
     finally:

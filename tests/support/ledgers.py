@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, literal, select, update
 
 from c2b_ray.config.endpoint import Quotas
-from c2b_ray.endpoint.clocks import ClockWatch
-from c2b_ray.endpoint.ledger import jobs, keys, locks, migrations, tables, tenants, webhooks
-from c2b_ray.endpoint.ledger.database import Database
+from c2b_ray.endpoint.ledger import jobs, migrations, running, tables, tenants, webhooks
+from c2b_ray.endpoint.ledger.database import ClockWatch, Database
 
 HOUR = 3600.0
 PLENTY = Quotas(concurrent_jobs=100_000)
@@ -80,30 +79,30 @@ def opening(url: str) -> Iterator[Callable[[], SetDatabase]]:
 
 def member(db: Database, name: str = "acme", **quotas: Any) -> Member:
     tenant = tenants.create(db, name, quotas=quotas)
-    return Member(tenant.id, keys.create(db, tenant.id, "ci", keys.SCOPES).key.id)
+    return Member(tenant.id, tenants.create_key(db, tenant.id, "ci", tenants.SCOPES).key.id)
 
 
-def submit(db: Database, who: Member, **fields: Any) -> jobs.Job:
-    new = jobs.NewJob(**({"kind": "c2b", "config": {"task": "birds"}, "resolved": {"task": "birds"}} | fields))
+def submit(db: Database, who: Member, **fields: Any) -> tables.Job:
+    new = tables.NewJob(**({"kind": "c2b", "config": {"task": "birds"}, "resolved": {"task": "birds"}} | fields))
     return jobs.submit(db, who.tenant_id, who.key_id, new, PLENTY)[0]
 
 
-def leader(db: Database) -> locks.Lease:
-    lease = locks.take(db, "dispatcher", "this one", 60)
+def leader(db: Database) -> running.Lease:
+    lease = running.take_lease(db, "dispatcher", "this one", 60)
     assert lease is not None
     return lease
 
 
-def granted(db: Database, who: Member) -> jobs.Job:
+def granted(db: Database, who: Member) -> tables.Job:
     job = submit(db, who)
-    assert jobs.grant(db, job.id, leader(db))
+    assert running.grant(db, job.id, leader(db))
     return job
 
 
-def claimed(db: Database, who: Member, seconds: float = 30) -> jobs.Claim:
+def claimed(db: Database, who: Member, seconds: float = 30) -> tables.Claim:
     """Creates a job and claims it for a runner."""
     job = granted(db, who)
-    claim = jobs.claim(db, "runner", seconds)
+    claim = running.claim(db, "runner", seconds)
     assert claim is not None
     assert claim.job.id == job.id
     return claim
@@ -160,4 +159,4 @@ def everything(db: Database) -> dict[str, list[str]]:
 def add_event(db: Database, job_id: str, kind: str, data: dict[str, Any]) -> int:
     """Adds an event that no runner reports, and returns its id."""
     with db.transaction() as tx:
-        return webhooks.add(tx, job_id, kind, data)
+        return webhooks.add_event(tx, job_id, kind, data)

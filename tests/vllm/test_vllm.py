@@ -25,7 +25,7 @@ from c2b_ray.models import catalog
 from c2b_ray.roles import ChatRequest, LanguageModel
 from c2b_ray.serving.channel import Channel
 from c2b_ray.serving.ensure import Served, ensure
-from c2b_ray.serving.in_app import ServedLanguageModel
+from c2b_ray.serving.handles import ServedLanguageModel
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.replies import PROPOSALS_SCHEMA, TEMPLATE_SCHEMA
 from c2b_ray.world.scenes import CLASSES

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
-from c2b_ray.config.hierarchy import imagenet_kinds, read_hierarchy
+from c2b_ray.config.classifiers import imagenet_kinds, read_hierarchy
 from c2b_ray.names import normalise
 from c2b_ray.steps.classify import is_unnamed
 from c2b_ray.steps.synonyms import Words, key

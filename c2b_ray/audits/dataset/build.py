@@ -30,7 +30,7 @@ from c2b_ray.audits.kit.manifest import versions
 from c2b_ray.audits.kit.models import HERE, check_specs, held_in_memory, paths_read, specs_of, warn_of_assumptions
 from c2b_ray.audits.kit.progress import Listener
 from c2b_ray.audits.kit.session import Session, Steps
-from c2b_ray.config.hierarchy import PACKAGED
+from c2b_ray.config.classifiers import PACKAGED
 from c2b_ray.config.named import MODELS, Names, replaced_texts
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.engine.progress import Progress

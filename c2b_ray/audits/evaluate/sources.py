@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from c2b_ray.audits.evaluate.config import CelebATruth, ImageNetXTruth
-from c2b_ray.config.hierarchy import read_hierarchy
+from c2b_ray.config.classifiers import read_hierarchy
 from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
 from c2b_ray.names import folded, normalise
 from c2b_ray.storage.confined import MAX_BYTES, Folder

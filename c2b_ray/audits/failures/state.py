@@ -22,7 +22,7 @@ from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.session import Steps
-from c2b_ray.config.hierarchy import Ancestry, read_hierarchy
+from c2b_ray.config.classifiers import Ancestry, read_hierarchy
 from c2b_ray.engine.images import of_revision
 from c2b_ray.engine.stage import Runner
 from c2b_ray.errors import ConfigError

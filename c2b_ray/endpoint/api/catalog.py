@@ -1,24 +1,33 @@
-"""The route of the catalogue: the kinds of audits, and the schemes of specs that configs may name."""
+"""The catalogue of kinds and model schemes, the OpenAPI document, and the routes that operators' probes call."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any, get_args
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from jinja2 import Environment
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
 from c2b_ray import __version__
 from c2b_ray.config.endpoint import Role
-from c2b_ray.endpoint.api.auth import Json, answers, enter, errors, router
-from c2b_ray.endpoint.api.models import Catalog, FieldErrorBody, ProblemBody
-from c2b_ray.endpoint.kinds import kinds as job_kinds
-from c2b_ray.endpoint.ledger.job import Job
-from c2b_ray.endpoint.policy.parts import PART_BYTES
-from c2b_ray.endpoint.policy.uploads import KINDS
-from c2b_ray.report.redact import cleaned
+from c2b_ray.endpoint.api.context import context_of, enter
+from c2b_ray.endpoint.api.models import (
+    Catalog,
+    FieldErrorBody,
+    Health,
+    Json,
+    ProblemBody,
+    answers,
+    errors,
+    files,
+    router,
+)
+from c2b_ray.endpoint.kinds import kinds
+from c2b_ray.endpoint.ledger import migrations
+from c2b_ray.endpoint.operate.metrics import CONTENT_TYPE, exposed
+from c2b_ray.endpoint.policy.uploads import KINDS, PART_BYTES
 from c2b_ray.world.zoo import names
 
 routes = router("catalog")
@@ -39,54 +48,15 @@ def catalog(request: Request) -> Json:
         "image_pixels": policy.image_pixels,
     }
     world = [f"world:{name}" for name in names()]
-    return Json({"kinds": kinds(), "schemes": schemes, "world": world, "uploads": limits})
+    return Json({"kinds": _kinds(), "schemes": schemes, "world": world, "uploads": limits})
 
 
 @cache
-def kinds() -> list[dict[str, Any]]:
+def _kinds() -> list[dict[str, Any]]:
     return [
         {"name": kind.name, "label": kind.question, "config_schema": kind.config_class.model_json_schema()}
-        for kind in job_kinds().values()
+        for kind in kinds().values()
     ]
-
-
-# The JSON of a job in answers.
-
-
-def job_body(job: Job) -> dict[str, Any]:
-    """Returns the JSON of a job, without its config."""
-    base_url = f"/v1/audits/{job.id}"
-    return {
-        "id": job.id,
-        "kind": job.kind,
-        "name": job.name,
-        "state": job.state,
-        "created": job.created,
-        "started": job.started,
-        "ended": job.ended,
-        "progress": {
-            "stage": job.stage,
-            "done": job.done,
-            "total": job.total,
-            "rate": job.rate,
-            "seconds_left": job.seconds_left,
-        },
-        "images": job.images,
-        "model_seconds": job.model_seconds,
-        "bytes": job.bytes,
-        "slices": job.slices,
-        "attempt": job.attempt,
-        "cancel_requested": job.cancel_requested,
-        "failure": None if job.failure is None else cleaned(job.failure),
-        "classifier_hash": job.classifier_hash,
-        "config": None,
-        "links": {
-            "self": base_url,
-            "events": f"{base_url}/events",
-            "tables": f"{base_url}/tables",
-            "report": f"{base_url}/report",
-        },
-    }
 
 
 # The OpenAPI document, and a page that shows it without scripts and without network access.
@@ -130,12 +100,13 @@ def document_of(app: FastAPI) -> dict[str, Any]:
             schemas.pop(name, None)
         for methods in document["paths"].values():
             for operation in methods.values():
-                _without_frameworks_errors(operation)
+                if "HTTPValidationError" in str(operation["responses"].get("422", {})):
+                    operation["responses"]["422"] = errors(422)[422]
         app.openapi_schema = document
     return app.openapi_schema
 
 
-def mount(app: FastAPI) -> None:
+def add_documents(app: FastAPI) -> None:
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]
 
     @app.get("/docs", include_in_schema=False)
@@ -144,7 +115,26 @@ def mount(app: FastAPI) -> None:
         return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY})
 
 
-def _without_frameworks_errors(operation: dict[str, Any]) -> None:
-    answer = operation["responses"].get("422", {})
-    if "HTTPValidationError" in str(answer):
-        operation["responses"]["422"] = errors(422)[422]
+# Routes for operators: is the process alive, can it serve requests, and its metrics. They need no key.
+
+
+health_routes = APIRouter(tags=["health"], responses=errors(413, 503))
+
+
+@health_routes.get("/healthz", responses=answers(Health))
+async def alive() -> Json:
+    """Answer that the process is alive."""
+    return Json({"status": "ok"})
+
+
+@health_routes.get("/readyz", responses=answers(Health))
+def ready(request: Request) -> Json:
+    """Check that the ledger answers and is of this release; otherwise 503."""
+    migrations.require_current(context_of(request).db)
+    return Json({"status": "ok"})
+
+
+@health_routes.get("/metrics", response_class=Response, responses=files({"text/plain": "string"}, "For Prometheus."))
+def metrics(request: Request) -> Response:
+    """Return the counters of this process and gauges of the ledger. No names of tenants, keys or models appear."""
+    return Response(exposed(context_of(request).metrics), headers={"Content-Type": CONTENT_TYPE})

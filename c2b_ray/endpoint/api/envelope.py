@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from c2b_ray.config.problems import first_problem
+from c2b_ray.config.reading import first_problem
 from c2b_ray.endpoint import counters
 from c2b_ray.endpoint.api.problems import MEDIA_TYPE, FieldError, ProblemError, encoded, problem_of
 from c2b_ray.errors import ConfigError

@@ -1,30 +1,85 @@
-"""Routes of jobs: submit, check, read, list, cancel, delete."""
+"""Routes of jobs: submit, check, read, list, cancel, delete, and follow their events in a stream."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Query, Request
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.responses import Response
 
 from c2b_ray.audits.audit import QUESTION
-from c2b_ray.endpoint.api.auth import Caller, Json, answers, body, enter, errors, router
-from c2b_ray.endpoint.api.catalog import job_body
-from c2b_ray.endpoint.api.context import Context
+from c2b_ray.endpoint.api.context import LONGEST_CURSOR, Caller, Context, enter
 from c2b_ray.endpoint.api.envelope import Document, canonical, document
-from c2b_ray.endpoint.api.models import Checked, JobList, Kind, State, Submission, Text
+from c2b_ray.endpoint.api.models import (
+    Checked,
+    JobList,
+    Json,
+    Kind,
+    State,
+    Submission,
+    Text,
+    answers,
+    body,
+    errors,
+    files,
+    router,
+)
 from c2b_ray.endpoint.api.models import Job as JobBody
-from c2b_ray.endpoint.api.problems import LONGEST, FieldError, ProblemError, not_found
-from c2b_ray.endpoint.booking import UNKNOWN, images_of_question, models_of
-from c2b_ray.endpoint.kinds import kind_named
-from c2b_ray.endpoint.ledger import jobs, quotas, uploads
-from c2b_ray.endpoint.ledger.job import Filters, Job, NewJob
-from c2b_ray.endpoint.policy import specs
-from c2b_ray.endpoint.policy.paths import Tenancy
+from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found, retry_after
+from c2b_ray.endpoint.api.watch import EventFollower, Reader
+from c2b_ray.endpoint.kinds import UNKNOWN, images_of_question, kind_named, models_of
+from c2b_ray.endpoint.ledger import jobs, quotas, uploads, webhooks
+from c2b_ray.endpoint.ledger.tables import Filters, Job, NewJob
+from c2b_ray.endpoint.ledger.tenants import Key
+from c2b_ray.endpoint.policy import configs
+from c2b_ray.endpoint.policy.names import Tenancy
 from c2b_ray.errors import ConfigError
+from c2b_ray.report.redact import cleaned
+
+# Part.
+
+
+def job_body(job: Job) -> dict[str, Any]:
+    """Returns the JSON of a job, without its config."""
+    base_url = f"/v1/audits/{job.id}"
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "name": job.name,
+        "state": job.state,
+        "created": job.created,
+        "started": job.started,
+        "ended": job.ended,
+        "progress": {
+            "stage": job.stage,
+            "done": job.done,
+            "total": job.total,
+            "rate": job.rate,
+            "seconds_left": job.seconds_left,
+        },
+        "images": job.images,
+        "model_seconds": job.model_seconds,
+        "bytes": job.bytes,
+        "slices": job.slices,
+        "attempt": job.attempt,
+        "cancel_requested": job.cancel_requested,
+        "failure": None if job.failure is None else cleaned(job.failure),
+        "classifier_hash": job.classifier_hash,
+        "config": None,
+        "links": {
+            "self": base_url,
+            "events": f"{base_url}/events",
+            "tables": f"{base_url}/tables",
+            "report": f"{base_url}/report",
+        },
+    }
+
 
 # From a client's request to a stored job: checked by the policy and the quotas, and written to the ledger.
 
@@ -52,7 +107,7 @@ def resolve(context: Context, caller: Caller, kind: str, config: Mapping[str, An
     audit = kind_named(kind)
     tenancy = tenancy_of(context, caller.tenant_id, config)
     try:
-        runs = specs.check(config, audit.config_class, tenancy)
+        runs = configs.resolve_config(config, audit.config_class, tenancy)
         # With the submitted config, because an error may show its paths.
         audit.check_config(config)
     except ConfigError as error:
@@ -140,7 +195,7 @@ def model_seconds(context: Context, caller: Caller, resolved: ResolvedConfig) ->
 
 
 routes = router("audits")
-Cursor = Annotated[str | None, Query(max_length=LONGEST, description="`next` of the previous page.")]
+Cursor = Annotated[str | None, Query(max_length=LONGEST_CURSOR, description="`next` of the previous page.")]
 Limit = Annotated[int, Query(ge=1, le=200, description="Items of a page.")]
 IdempotencyKey = Annotated[
     str | None,
@@ -197,10 +252,8 @@ def listed(
     context, caller = enter(request, "read")
     context_parts = ("audits", caller.tenant_id, state, kind, name)
     position = context.signer.open(cursor, *context_parts)
-    page = jobs.page(
-        context.db, caller.tenant_id, Filters(state, kind, name), None if position is None else tuple(position), limit
-    )
-    following = None if page.next is None else context.signer.seal(list(page.next), *context_parts)
+    page = jobs.page(context.db, caller.tenant_id, Filters(state, kind, name), position, limit)
+    following = context.signer.following(page.next, *context_parts)
     return Json({"items": [job_body(job) for job in page.items], "next": following})
 
 
@@ -260,3 +313,79 @@ def _checked(resolved: ResolvedConfig, seconds: float | None) -> dict[str, Any]:
         "images_at_most": resolved.images,
         "model_seconds_at_most": seconds,
     }
+
+
+# The route of a job's events: a stream of server-sent events that a client can resume.
+
+
+PING_SECONDS = 15
+RETRY_MS = 2000
+LONGEST_SECONDS = 900.0
+"""The longest stream. Afterwards the client's next request checks whether its key still works."""
+MOST_STREAMS, MOST_OF_A_TENANT = 1000, 200
+"""The most streams of one replica, and of one tenant there."""
+BUSY_SECONDS = 5
+_WORDS = "Events of the kinds state, progress and others that a run reports; `data` is JSON. Ends with the job."
+
+
+@routes.get(
+    "/audits/{job_id}/events",
+    response_class=EventSourceResponse,
+    responses={
+        **files({"text/event-stream": ""}, _WORDS),
+        204: {"description": "The job has ended, and the client has seen all of its events."},
+        **errors(422),
+    },
+)
+def stream(
+    request: Request,
+    job_id: str,
+    last_event_id: Annotated[
+        str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,18}$", description="The last event that was seen.")
+    ] = None,
+) -> Response:
+    """Follow the events of a job."""
+    context, caller = enter(request, "read")
+    job = of_tenant(context, caller, job_id)
+    return follow(context, job, int(last_event_id or 0), caller.key)
+
+
+def follow(context: Context, job: Job, last_id: int, key: Key) -> Response:
+    """Returns the stream of a job that the key's tenant may see, after the event `last_id`; from the beginning if the
+    job has no such event."""
+    if last_id or job.ended_for_good:
+        is_known, latest = webhooks.find_event(context.db, job.id, last_id)
+        last_id = last_id if is_known else 0
+        if job.ended_for_good and last_id == latest:
+            return Response(status_code=204)  # an EventSource does not reconnect after it
+    _check_streams(context, key.tenant_id)
+    follower = EventFollower(job.id, last_id, job.ended_for_good, Reader(key.tenant_id, key.id))
+    return EventSourceResponse(
+        _sent(context, follower, _longest(context, key)),
+        ping=PING_SECONDS,
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+def _longest(context: Context, key: Key) -> float:
+    """Returns the seconds that a stream may last: no longer than its key, by the database's clock, as everywhere."""
+    if key.expires is None:
+        return LONGEST_SECONDS
+    with context.db.reading() as tx:
+        return min(LONGEST_SECONDS, max(0.0, key.expires - tx.now))
+
+
+def _check_streams(context: Context, tenant_id: str) -> None:
+    wait = retry_after(BUSY_SECONDS)
+    if context.watch.of_tenant(tenant_id) >= MOST_OF_A_TENANT:
+        detail = f"this tenant has {MOST_OF_A_TENANT} open streams, the most allowed; close some"
+        raise ProblemError(429, "too_many_streams", detail, headers=wait)
+    if len(context.watch) >= MOST_STREAMS:
+        raise ProblemError(503, "busy", "too many streams are open; try again", headers=wait)
+
+
+async def _sent(context: Context, follower: EventFollower, seconds: float) -> AsyncIterator[ServerSentEvent]:
+    yield ServerSentEvent(comment="events of " + follower.job_id, retry=RETRY_MS)
+    async for event in context.watch.follow(follower, seconds):
+        data = json.dumps({**cleaned(event.data), "at": event.at}, ensure_ascii=True)
+        yield ServerSentEvent(data, event=event.kind, id=str(event.id))

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 
-from c2b_ray.endpoint.api.auth import Json, answers, body, enter, enter_operator, errors, router
+from c2b_ray.endpoint.api.context import Pages, enter, enter_operator
 from c2b_ray.endpoint.api.envelope import Document, document
 from c2b_ray.endpoint.api.jobs import Cursor, Limit
 from c2b_ray.endpoint.api.models import (
     Answer,
+    Json,
     KeyBody,
     KeyList,
     LogPage,
@@ -22,12 +23,15 @@ from c2b_ray.endpoint.api.models import (
     SpendBody,
     TenantBody,
     TenantList,
+    answers,
+    body,
+    errors,
+    router,
 )
-from c2b_ray.endpoint.api.problems import Pages, ProblemError, not_found
-from c2b_ray.endpoint.ledger import audit_log, keys, quotas, tenants
-from c2b_ray.endpoint.ledger import quotas as usage
+from c2b_ray.endpoint.api.problems import ProblemError, not_found
+from c2b_ray.endpoint.ledger import audit_log, quotas, tenants
 from c2b_ray.endpoint.ledger.database import is_id
-from c2b_ray.endpoint.ledger.keys import Key
+from c2b_ray.endpoint.ledger.tenants import Key
 from c2b_ray.errors import ConfigError, InputError
 
 routes = router("administration")
@@ -52,8 +56,7 @@ def listed(request: Request, limit: Many = 1000, cursor: Cursor = None) -> Json:
     """List keys, without their secrets, in the order of their creation."""
     context, caller, tenant_id = enter_operator(request)
     pages = Pages(context.signer, limit, ("keys", caller.tenant_id, tenant_id))
-    position = pages.after(cursor)
-    rows = keys.listed(context.db, tenant_id, None if position is None else tuple(position), limit + 1)
+    rows = tenants.list_keys(context.db, tenant_id, pages.after(cursor), limit + 1)
     return Json(pages.page(rows, _key, lambda last: [last.created, last.id]))
 
 
@@ -70,7 +73,7 @@ def create(request: Request, sent: Annotated[Document, Depends(document)]) -> Js
         or tenants.get(context.db, owner_id) is None
     ):
         raise not_found("tenant")
-    new = keys.create(
+    new = tenants.create_key(
         context.db, owner_id, request_body.name, set(request_body.scopes), request_body.expires_in, caller.actor
     )
     return Json({**_key(new.key), "key": new.text}, 201)
@@ -80,7 +83,7 @@ def create(request: Request, sent: Annotated[Document, Depends(document)]) -> Js
 def revoke(request: Request, key_id: str) -> Json:
     """Revoke a key. Revoking it again has no effect."""
     context, caller, tenant_id = enter_operator(request)
-    key = keys.revoke(context.db, tenant_id, key_id, caller.actor)
+    key = tenants.revoke_key(context.db, tenant_id, key_id, caller.actor)
     if key is None:
         raise not_found("key")
     context.keys.forget()
@@ -97,11 +100,11 @@ def rotate(request: Request, key_id: str, sent: Annotated[Document, Depends(docu
     """Replace a key by a new one. The old key works for another `grace_seconds`."""
     context, caller, tenant_id = enter_operator(request)
     request_body = sent.as_model(RotateBody)
-    old_key = keys.get(context.db, tenant_id, key_id)
+    old_key = tenants.get_key(context.db, tenant_id, key_id)
     if old_key is None:
         raise not_found("key")
     try:
-        new = keys.rotate(context.db, tenant_id, key_id, request_body.grace_seconds, caller.actor)
+        new = tenants.rotate_key(context.db, tenant_id, key_id, request_body.grace_seconds, caller.actor)
     except ConfigError:
         raise
     except InputError as error:
@@ -152,11 +155,11 @@ def spend(
     if position is None:
         with context.db.reading() as tx:
             now = tx.now
-        days, row_position = (first_day or usage.day_of(now - 30 * usage.DAY), last_day or usage.day_of(now)), None
+        days, row_position = (first_day or quotas.day_of(now - 30 * quotas.DAY), last_day or quotas.day_of(now)), None
     else:  # the days of the first page, which midnight does not move
-        days, row_position = (position[0], position[1]), tuple(position[2:])
-    rows = usage.spend(context.db, tenant_id, *days, after=row_position, limit=limit + 1)
-    return Json(pages.page(rows, asdict, lambda row: [*days, *usage.position(row)]))
+        days, row_position = position[:2], position[2:]
+    rows = quotas.spend(context.db, tenant_id, *days, after=row_position, limit=limit + 1)
+    return Json(pages.page(rows, asdict, lambda row: [*days, *quotas.position(row)]))
 
 
 @routes.get("/admin/audit-log", responses={**answers(LogPage), **errors(422)})

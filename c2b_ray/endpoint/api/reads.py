@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from c2b_ray.audits.audit import audit_of
 from c2b_ray.endpoint.api.problems import ProblemError, not_found
-from c2b_ray.endpoint.ledger.job import Job
+from c2b_ray.endpoint.ledger.tables import Job
 from c2b_ray.report.export import SPECS, Names, exported, names_in
 from c2b_ray.report.pictures import shown
 from c2b_ray.storage import files

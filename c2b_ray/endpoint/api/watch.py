@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import and_, or_, select
 
-from c2b_ray.endpoint.ledger import keys, tables
+from c2b_ray.endpoint.ledger import tables, tenants
 from c2b_ray.endpoint.ledger.database import Database, record
-from c2b_ray.endpoint.ledger.job import ENDED
+from c2b_ray.endpoint.ledger.tables import ENDED
 from c2b_ray.endpoint.ledger.webhooks import Event
 from c2b_ray.errors import C2BError
 
@@ -119,7 +119,7 @@ class JobWatcher:
         """Ends the streams of keys that were revoked or have expired since they began."""
         followers = list(self._followers)
         key_ids = {item.reader.key_id for item in followers}
-        spent_keys = await loop.run_in_executor(self._thread, keys.spent, self._db, key_ids)
+        spent_keys = await loop.run_in_executor(self._thread, tenants.spent_keys, self._db, key_ids)
         for follower in followers:
             if follower.reader.key_id in spent_keys:
                 self._end(follower)

@@ -7,13 +7,24 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Request
 
-from c2b_ray.endpoint.api.auth import Json, answers, body, enter, errors, router
+from c2b_ray.endpoint.api.context import enter
 from c2b_ray.endpoint.api.envelope import Document, document
-from c2b_ray.endpoint.api.models import Answer, NewWebhookAnswer, NewWebhookBody, WebhookBody, WebhookList
+from c2b_ray.endpoint.api.models import (
+    Answer,
+    Json,
+    NewWebhookAnswer,
+    NewWebhookBody,
+    WebhookBody,
+    WebhookList,
+    answers,
+    body,
+    errors,
+    router,
+)
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
 from c2b_ray.endpoint.ledger import webhooks
 from c2b_ray.endpoint.ledger.webhooks import Webhook
-from c2b_ray.endpoint.policy.fetched import check_webhook
+from c2b_ray.endpoint.operate.webhooks import check_webhook
 from c2b_ray.errors import AddressError
 
 routes = router("webhooks")

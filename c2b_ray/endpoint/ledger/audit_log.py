@@ -90,7 +90,7 @@ def append(tx: Transaction, entry: Entry) -> Logged:
     Call it last: until the transaction ends, every other transaction that appends waits. The row is written at the end
     of the transaction.
     """
-    head = tx.known.get(_HEAD_ROW) or _locked_head(tx)
+    head = tx.known.get(_HEAD_ROW) or record(Head, tx.execute(_LOCKED_HEAD if tx.locks_rows else _HEAD).one())
     data = json.dumps(entry.data, sort_keys=True, allow_nan=False, separators=(",", ":"))
     logged = Logged(
         head.seq + 1, tx.now, entry.actor, entry.tenant_id, entry.action, entry.subject, data, head.hash, ""
@@ -187,12 +187,6 @@ def _has_entries_beyond_head(db: Database) -> bool:
             tx.scalar(select(tables.audit_log.c.seq).where(tables.audit_log.c.seq > func.coalesce(end, 0)).limit(1))
             is not None
         )
-
-
-def _locked_head(tx: Transaction) -> Head:
-    row = tx.execute(_LOCKED_HEAD if tx.locks_rows else _HEAD).first()
-    assert row is not None, "a migration writes the row"
-    return record(Head, row)
 
 
 def _digest(logged: Logged) -> str:

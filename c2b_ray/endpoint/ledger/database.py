@@ -6,6 +6,9 @@ databases: nothing of the transaction was kept, and earlier commits stay.
 SQLite serves processes of one host. A write transaction takes the write lock at its start (BEGIN IMMEDIATE), so that
 none fails half way because of another; threads of one process queue for the lock in the process. Each commit is synced
 to disk. PostgreSQL runs at READ COMMITTED: transactions that must run one after the other lock a row.
+
+Leases are written by the database's clock, which all processes share. Where somebody sets it, leases of living holders
+seem to have passed; a `ClockWatch` tells for how long it has run like a clock that cannot be set.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -39,10 +43,49 @@ from sqlalchemy import (
     select,
 )
 
-from c2b_ray.endpoint.clocks import ClockWatch
 from c2b_ray.errors import C2BError, ConfigError, InputError, StorageError
 
 __all__ = ["Database", "DatabaseDownError", "Transaction"]
+
+
+# Clocks: one that cannot be set, and a watch on one that can, such as the database's.
+
+
+_EVER_S = 1e12
+STEP_S = 1.0
+"""Seconds by which a clock that was not set may differ from one reading to the next."""
+
+
+def steady_now() -> float:
+    """Returns the seconds of a clock that cannot be set and that runs while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class ClockWatch:
+    """Watches a clock that may be set. It is safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ahead: tuple[float, float] | None = None
+        self._set_at = float("-inf")
+
+    def read(self, clock: Callable[[], float]) -> float:
+        """Reads the clock and returns its seconds. A reading that takes long says little, and is not compared."""
+        read_from = steady_now()
+        seconds = clock()
+        read_until = steady_now()
+        if read_until - read_from <= STEP_S:
+            with self._lock:
+                earlier_ahead, self._ahead = self._ahead, (seconds - read_until, seconds - read_from)
+                low, high = self._ahead
+                if earlier_ahead is not None and (low > earlier_ahead[1] + STEP_S or high < earlier_ahead[0] - STEP_S):
+                    self._set_at = read_until
+        return seconds
+
+    @property
+    def steady_s(self) -> float:
+        """Seconds since the clock was last seen to have been set; thousands of years if it never was."""
+        return min(_EVER_S, steady_now() - self._set_at)
 
 
 # Settings of the connections to SQLite or PostgreSQL, and the test whether an idle connection still works.
@@ -101,7 +144,8 @@ def sqlite_engine(url: str, connections: int) -> Engine:
                 f"{path}: its file system cannot hold a ledger in SQLite; use a local disk, or PostgreSQL"
             )
         connection.create_function("c2b_clock", 0, time.time)
-        connection.create_function("md5", 1, _md5, deterministic=True)  # PostgreSQL has it
+        md5 = partial(hashlib.md5, usedforsecurity=False)  # PostgreSQL has it
+        connection.create_function("md5", 1, lambda text: md5(text.encode()).hexdigest(), deterministic=True)
         for pragma in ("synchronous = FULL", "foreign_keys = ON", "secure_delete = ON"):
             connection.execute(f"PRAGMA {pragma}")
 
@@ -111,10 +155,6 @@ def sqlite_engine(url: str, connections: int) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
-
-
-def _md5(text: str) -> str:
-    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def postgres_engine(url: str, connections: int, wait_seconds: float = BUSY_SECONDS) -> Engine:

@@ -5,90 +5,40 @@ queued → running → (queued again after a slice) → finished | failed | canc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Row, and_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, bindparam, delete, exc, func, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from c2b_ray.config.endpoint import Quotas
 from c2b_ray.endpoint.ledger import audit_log, quotas, tables, uploads, webhooks
-from c2b_ray.endpoint.ledger.database import Database, Transaction, is_id, locked, new_id, record
-from c2b_ray.endpoint.ledger.job import (
+from c2b_ray.endpoint.ledger.database import (
+    RETRY_SECONDS,
+    Database,
+    DatabaseDownError,
+    Transaction,
+    is_id,
+    locked,
+    new_id,
+    record,
+)
+from c2b_ray.endpoint.ledger.running import ended, lapsed
+from c2b_ray.endpoint.ledger.tables import (
     COLUMNS,
     ENDED,
-    Claim,
-    Failure,
     FencedError,
     Filters,
     IdempotencyConflictError,
     Job,
-    LeaseReply,
     NewJob,
     Page,
-    Progress,
-)
-from c2b_ray.endpoint.ledger.locks import commit_together
-from c2b_ray.endpoint.ledger.running import (
-    ask_to_yield,
-    cancelled,
-    check_fence,
-    claim,
-    ended,
-    fail,
-    finish,
-    grant,
-    lapsed,
-    progress,
-    release,
-    renew,
-    report,
-    resized,
-    retry,
-    running,
-    sweep,
-    waiting,
 )
 from c2b_ray.errors import ConfigError, RunError
-
-__all__ = [
-    "Claim",
-    "Failure",
-    "FencedError",
-    "Filters",
-    "IdempotencyConflictError",
-    "Job",
-    "LeaseReply",
-    "NewJob",
-    "Page",
-    "Progress",
-    "ask_to_yield",
-    "cancelled",
-    "check_fence",
-    "claim",
-    "fail",
-    "finish",
-    "forget_idempotency",
-    "get",
-    "grant",
-    "page",
-    "progress",
-    "release",
-    "renew",
-    "report",
-    "request_cancel",
-    "resized",
-    "retry",
-    "running",
-    "set_deleted",
-    "submit",
-    "submitted_before",
-    "sweep",
-    "waiting",
-]
-
 
 _jobs = tables.jobs.c
 _BY_ID = select(*COLUMNS).where(_jobs.id == bindparam("job_id"))
@@ -112,7 +62,7 @@ def submit(db: Database, tenant_id: str, key_id: str | None, new: NewJob, defaul
     With an Idempotency-Key that was used before, it returns the job of the earlier request. The job is committed before
     any runner can claim it. `defaults`: the quotas of tenants without quotas of their own.
 
-    Raises quotas.Denied if a quota is used up, IdempotencyConflictError if the key was used with another body, and
+    Raises QuotaDenial if a quota is used up, IdempotencyConflictError if the key was used with another body, and
     ConfigError for an invalid field.
     """
     _check(new)
@@ -184,7 +134,7 @@ def request_cancel(db: Database, tenant_id: str, job_id: str, actor: str = "oper
         if row.state == "cancelled":
             ended(tx, row)
         else:
-            webhooks.add(tx, job_id, "state", {"state": "running", "reason": "its cancellation was requested"})
+            webhooks.add_event(tx, job_id, "state", {"state": "running", "reason": "its cancellation was requested"})
         audit_log.append(tx, audit_log.Entry(actor, "job.cancel", tenant_id, job_id))
     return record(Job, row)
 
@@ -238,11 +188,13 @@ def _submitted(tx: Transaction, caller: tuple[str, str | None], new: NewJob, def
         if original is not None:
             return original, False
     quotas.check_submission(tx, tenant_id, new, limits)
-    job = _new_job(tx, tenant_id, key_id, new, job_id)
+    values = _DEFAULTS | {"id": job_id, "tenant_id": tenant_id, "key_id": key_id, "kind": new.kind, "name": new.name}
+    values |= {"config": new.config, "resolved": new.resolved, "state": "queued", "created": tx.now}
+    job = Job(**values, not_before=new.not_before)
     tx.at_end(_write, job)
     tx.known[job_id] = job
     quotas.submitted(tx)
-    webhooks.add_at_end(tx, job_id, "state", {"state": "queued"})
+    webhooks.add_event_at_end(tx, job_id, "state", {"state": "queued"})
     data = {"kind": new.kind}
     audit_log.append(tx, audit_log.Entry(key_id or "operator", "job.submit", tenant_id, job_id, data))
     return job, True
@@ -270,12 +222,6 @@ def _earlier_job(tx: Transaction, earlier: Row[Any], body_hash: str | None) -> J
         raise IdempotencyConflictError("this Idempotency-Key was used with another body", earlier.job_id)
     cached: Job | None = tx.known.get(earlier.job_id)  # created in this transaction, and not written yet
     return cached or record(Job, tx.execute(_BY_ID, {"job_id": earlier.job_id}).one())
-
-
-def _new_job(tx: Transaction, tenant_id: str, key_id: str | None, new: NewJob, job_id: str) -> Job:
-    values = _DEFAULTS | {"id": job_id, "tenant_id": tenant_id, "key_id": key_id, "kind": new.kind, "name": new.name}
-    values |= {"config": new.config, "resolved": new.resolved, "state": "queued", "created": tx.now}
-    return Job(**values, not_before=new.not_before)
 
 
 def _write(tx: Transaction, rows: list[Job]) -> None:
@@ -321,17 +267,9 @@ class JobFilters:
     descending: bool = True
 
 
-@dataclass(frozen=True)
-class Listing:
-    """A page of jobs. `next`: the cursor of the next page; None at the end."""
-
-    items: list[Job]
-    next: tuple[Any, str] | None
-
-
 def listing(
     db: Database, tenant_id: str, filters: JobFilters, cursor: tuple[Any, str] | None = None, limit: int = 50
-) -> Listing:
+) -> Page:
     """Returns a page of one tenant's jobs. `filters.order` is a key of `ORDERS`; jobs with equal values are sorted by
     id."""
     by = ORDERS[filters.order]
@@ -344,7 +282,7 @@ def listing(
     with db.reading() as tx:
         rows = tx.execute(statement.order_by(*ordered).limit(limit + 1)).all()
     items = [record(Job, row[:-1]) for row in rows[:limit]]
-    return Listing(items, (rows[limit - 1][-1], items[-1].id) if len(rows) > limit else None)
+    return Page(items, (rows[limit - 1][-1], items[-1].id) if len(rows) > limit else None)
 
 
 def _conditions_of_listing(filters: JobFilters) -> list[ColumnElement[bool]]:
@@ -401,6 +339,109 @@ def take_over(db: Database, job: Job, previous: tuple[str, str]) -> Job | None:
         row = tx.execute(statement.returning(*COLUMNS)).first()
         if row is None:
             raise FencedError(f"{job.id}: another runner has it, or it has ended")
-        webhooks.add(tx, old, NOTE, {"message": "its run was taken over", "reason": f"{job.id} continues it"})
-        webhooks.add(tx, job.id, NOTE, {"message": "continues an earlier run", "reason": f"that of {old}"})
+        webhooks.add_event(tx, old, NOTE, {"message": "its run was taken over", "reason": f"{job.id} continues it"})
+        webhooks.add_event(tx, job.id, NOTE, {"message": "continues an earlier run", "reason": f"that of {old}"})
     return record(Job, row)
+
+
+# Combines writes of one process that would wait for each other into one transaction: a commit costs more than a
+# write.
+
+
+T = TypeVar("T")
+PATIENCE_SECONDS = 10.0
+MOST_TOGETHER = 32
+_groups: dict[tuple[int, str], _Group] = {}
+_lock = threading.Lock()
+
+
+def commit_together(db: Database, name: str, work: Callable[[Transaction], T], savepoint: bool = True) -> T:
+    """Runs `work` in a transaction, alone or with others of this `name` that wait in this process; returns its result.
+
+    `savepoint`: True where `work` may have written something when it raises, which is then rolled back. Work that
+    refuses before it writes needs no savepoint, which saves two messages to the server while all others wait.
+
+    Raises what `work` raises, after undoing its writes, and DatabaseDownError like `Database.transaction`.
+    """
+    key = id(db), name
+    with _lock:
+        group = _groups.setdefault(key, _Group())
+        group.inside += 1
+    call = _Call(work, savepoint)
+    try:
+        with group.taking:  # else it could be lost between the reading and the emptying of the list
+            group.waiting.append(call)
+        if not group.leading.acquire(timeout=PATIENCE_SECONDS):
+            with group.taking:
+                if call in group.waiting:
+                    group.waiting.remove(call)
+                    raise DatabaseDownError("too many requests wait to write to the database", RETRY_SECONDS)
+            call.done.wait()
+            return call.result()
+        try:
+            while not call.done.is_set():  # more may wait than one transaction takes
+                group.run(db)
+        finally:
+            group.leading.release()
+        return call.result()
+    finally:
+        with _lock:
+            group.inside -= 1
+            if not group.inside:
+                del _groups[key]
+
+
+class _Call(Generic[T]):
+    """One write, and its result or error."""
+
+    def __init__(self, work: Callable[[Transaction], T], savepoint: bool) -> None:
+        self.work, self.savepoint, self.done = work, savepoint, threading.Event()
+        self.value: T | None = None
+        self.error: BaseException | None = None
+
+    def result(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return self.value  # type: ignore[return-value]
+
+    def run(self, tx: Transaction) -> None:
+        """Runs the write. An error of the database ends the whole transaction, except for a constraint's."""
+        try:
+            part = tx.part()
+            with tx.connection.begin_nested() if self.savepoint else nullcontext():
+                self.value = self.work(part)
+            tx.take(part)
+        except exc.IntegrityError as error:
+            self.error = error
+            if not self.savepoint:
+                raise
+        except exc.DBAPIError:
+            raise
+        except Exception as error:
+            self.error = error
+
+
+class _Group:
+    """The writes of one name. The thread that holds `leading` runs those of all that wait."""
+
+    def __init__(self) -> None:
+        self.leading, self.taking = threading.Lock(), threading.Lock()
+        self.waiting: list[_Call[Any]] = []
+        self.inside = 0
+
+    def run(self, db: Database) -> None:
+        with self.taking:
+            calls, self.waiting[:MOST_TOGETHER] = self.waiting[:MOST_TOGETHER], []
+        try:
+            with db.transaction() as tx:
+                if len(calls) == 1:
+                    calls[0].value = calls[0].work(tx)
+                else:
+                    for call in calls:
+                        call.run(tx)
+        except BaseException as error:
+            for call in calls:
+                call.error = call.error or error
+        finally:
+            for call in calls:
+                call.done.set()

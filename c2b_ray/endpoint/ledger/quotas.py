@@ -21,7 +21,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from c2b_ray.config.endpoint import Quotas
 from c2b_ray.endpoint.ledger import tables
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError, Transaction, record
-from c2b_ray.endpoint.ledger.job import Job, NewJob, Progress
+from c2b_ray.endpoint.ledger.tables import Job, NewJob, Progress
 from c2b_ray.endpoint.ledger.tenants import Tenant, tenant_columns
 from c2b_ray.errors import C2BError, InputError
 
@@ -166,7 +166,7 @@ def _limits_statement(clock: ColumnElement[float], locks: bool) -> Select[Any]:
 
 
 def check_submission(tx: Transaction, tenant_id: str, new: NewJob, limits: Quotas) -> None:
-    """Raises Denied if the tenant may not submit one more job, or has used up what the job needs."""
+    """Raises QuotaDenial if the tenant may not submit one more job, or has used up what the job needs."""
     if _COUNTED not in tx.known:
         tx.known[_COUNTED] = held(tx, tenant_id)
     open_jobs, bytes_ = tx.known[_COUNTED]
@@ -186,8 +186,7 @@ def submitted(tx: Transaction) -> None:
 
 
 def check_running(db: Database, tenant_id: str, models: Iterable[str], defaults: Quotas) -> None:
-    """Raises Denied if a running job of the tenant must end, because more is stored, or was used today, than its quotas
-    allow.
+    """Raises QuotaDenial if a running job must end: more is stored, or was used today, than quotas allow.
 
     A job may use up a quota to its last image or second; only what exceeds the quota ends it.
     """
@@ -207,7 +206,7 @@ def check_use(
     *,
     runs: bool = False,
 ) -> None:
-    """Raises Denied if today's images, with `images` more, or today's seconds of one of `models` are used up.
+    """Raises QuotaDenial if today's images, with `images` more, or today's seconds of one of `models` are used up.
 
     Without `models`, it checks every model that the tenant used today. `runs`: for a job that runs already, raises only
     if a quota is exceeded.
@@ -239,7 +238,7 @@ def _check_images(count: int, wanted: int, limit: int | None, tomorrow: float) -
 
 
 def check_storage(used: int, limits: Quotas, more: int = 1) -> None:
-    """Raises Denied if `used` bytes of uploads and runs plus `more` exceed what the tenant may store."""
+    """Raises QuotaDenial if `used` bytes of uploads and runs plus `more` exceed what the tenant may store."""
     if used + more > limits.storage_bytes:
         raise QuotaDenial(
             f"{used} of {limits.storage_bytes} bytes are stored; delete uploads or runs",
@@ -297,11 +296,11 @@ class Allowance:
 
 
 def take(db: Database, name: str, rate: float, burst: int, tokens: float = 1.0) -> Allowance:
-    """Takes tokens from a bucket, which starts full. Raises Denied, with the time until there will be enough."""
+    """Takes tokens from a bucket, which starts full. Raises QuotaDenial, with the time until there will be enough."""
     with db.transaction() as tx:
         remaining = _take(tx, name, rate, burst, tokens)
         if remaining is None:
-            available = _tokens(tx, name, rate, burst)
+            available = tx.scalar(select(_filled(tx.now, rate, burst)).where(_buckets.name == name)) or 0.0
             reset = update(tables.buckets).where(_buckets.name == name, _buckets.updated > tx.now + _AHEAD_S)
             tx.execute(reset.values(updated=tx.now))  # else it would stay empty until the clock has caught up
     if remaining is None:
@@ -322,7 +321,7 @@ class Throttle:
         self._handfuls: dict[str, _Handful] = {}
 
     def take(self, name: str, rate: float, burst: int) -> Allowance:
-        """Takes one token. Raises Denied, without a query while the last answer says that no token can be there yet."""
+        """Takes one token. Raises QuotaDenial, without a query while no token can be there by the last answer."""
         with self._lock:
             if len(self._handfuls) >= _REMEMBERED:
                 self._handfuls.clear()
@@ -394,11 +393,6 @@ def _filled(now: float, rate: float, burst: int) -> ColumnElement[float]:
     elapsed = case((_buckets.updated > now, 0.0), else_=now - _buckets.updated)
     level = _buckets.tokens + elapsed * rate
     return case((level > burst, float(burst)), else_=level)
-
-
-def _tokens(tx: Transaction, name: str, rate: float, burst: int) -> float:
-    available = tx.scalar(select(_filled(tx.now, rate, burst)).where(_buckets.name == name))
-    return float(available or 0.0)
 
 
 def _denied(rate: float, burst: int, available: float, wanted: float) -> QuotaDenial:

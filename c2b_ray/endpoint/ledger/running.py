@@ -1,23 +1,124 @@
-"""Jobs as runners see them: claimed under a lease, renewed, reported on, ended.
+"""Jobs as runners and the dispatcher see them: granted, claimed, renewed, reported on, ended; and leases by name.
 
 A claim raises the job's fence. Every change that a runner makes names its fence in the WHERE clause, so a runner whose
-job was taken over changes nothing, and gets a `FencedError`. The dispatcher decides which jobs may be claimed
-(`queue`). Runners are trusted: these functions do not check tenants.
+job was taken over changes nothing, and gets a `FencedError`. A lease by name has one holder at a time, such as the
+dispatcher that leads; its fence grows each time another holder takes it. Leases have lapsed when their end has passed,
+or when it lies further ahead than a lease can end, which means that the clock was set back. After a clock was set,
+nobody takes a lease from its holder before that had the time to renew it. Runners are trusted: these functions do not
+check tenants.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, case, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, case, delete, func, insert, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from c2b_ray.endpoint import counters
-from c2b_ray.endpoint.ledger import locks, quotas, tables, webhooks
-from c2b_ray.endpoint.ledger.database import Database, Transaction, record
-from c2b_ray.endpoint.ledger.job import COLUMNS, Claim, Failure, FencedError, Job, LeaseReply, Progress
+from c2b_ray.endpoint.ledger import quotas, tables, webhooks
+from c2b_ray.endpoint.ledger.database import Database, Transaction, locked, record
+from c2b_ray.endpoint.ledger.tables import COLUMNS, Claim, Failure, FencedError, Job, LeaseReply, Progress
 from c2b_ray.endpoint.ledger.webhooks import announce
+
+# Leases by name, which know no job.
+
+
+DISPATCHER = "dispatcher"
+"""The lease of the dispatcher that leads."""
+SLOT = "slot/"
+"""Prefix of the names of leases that announce the slots of runners."""
+_leases = tables.leases.c
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A lease. `until`: when it lapses unless it is renewed, by the database's clock."""
+
+    name: str
+    owner: str
+    until: float
+    seconds: float
+    fence: int
+
+
+_LEASE_COLUMNS = [_leases[name] for name in ("name", "owner", "until", "seconds", "fence")]
+
+
+def take_lease(db: Database, name: str, owner: str, seconds: float) -> Lease | None:
+    """Takes the lease and returns it; None while another holds it. The current holder renews it, with the same
+    fence."""
+    with db.transaction() as tx:
+        now = tx.now
+        values = {"name": name, "owner": owner, "until": now + seconds, "seconds": seconds, "fence": 1}
+        insert = postgresql.insert(tables.leases) if tx.locks_rows else sqlite.insert(tables.leases)
+        has_ended = or_(_leases.until <= now, _leases.until > now + AHEAD * _leases.seconds)
+        free = or_(_leases.owner == owner, _leases.owner == "", and_(has_ended, _leases.seconds <= tx.steady_s))
+        changed = {"owner": owner, "until": now + seconds, "seconds": seconds}
+        fence = _leases.fence + case((_leases.owner == owner, 0), else_=1)
+        statement = insert.values(values).on_conflict_do_update(
+            index_elements=["name"], set_=changed | {"fence": fence}, where=free
+        )
+        row = tx.execute(statement.returning(*_LEASE_COLUMNS)).first()
+    return None if row is None else record(Lease, row)
+
+
+def renew_lease(db: Database, lease: Lease) -> Lease:
+    """Renews the lease. Raises FencedError if another holder has taken it."""
+    with db.transaction() as tx:
+        changes = update(tables.leases).where(*_same(lease)).values(until=tx.now + lease.seconds)
+        row = tx.execute(changes.returning(*_LEASE_COLUMNS)).first()
+    if row is None:
+        raise FencedError(f"the lease {lease.name!r} has another holder now")
+    return record(Lease, row)
+
+
+def give_back_lease(db: Database, lease: Lease) -> None:
+    """Ends the lease, so that another can take it at once. It has no effect if another has it. Its fence is not used
+    again."""
+    with db.transaction() as tx:
+        tx.execute(update(tables.leases).where(*_same(lease)).values(owner="", until=0.0))
+
+
+def lease_holder(db: Database, name: str) -> Lease | None:
+    """Returns the current lease of this name; None if nobody holds it."""
+    return next((lease for lease in live_leases(db, name) if lease.name == name), None)
+
+
+def live_leases(db: Database, prefix: str) -> list[Lease]:
+    """Returns the leases that are held and whose names begin with the prefix."""
+    with db.reading() as tx:
+        now = db.now(tx.connection)
+        is_plausible = _leases.until <= now + AHEAD * _leases.seconds
+        has_prefix = _leases.name.startswith(prefix, autoescape=True)
+        return [
+            record(Lease, row)
+            for row in tx.execute(select(*_LEASE_COLUMNS).where(has_prefix, _leases.until > now, is_plausible))
+        ]
+
+
+def forget_leases(db: Database, prefix: str, seconds: float) -> None:
+    """Deletes the leases that lapsed at least `seconds` ago and whose names begin with the prefix. For names that are
+    not used again."""
+    with db.transaction() as tx:
+        has_prefix = _leases.name.startswith(prefix, autoescape=True)
+        tx.execute(delete(tables.leases).where(has_prefix, _leases.until < tx.now - seconds))
+
+
+def holds_lease(tx: Transaction, lease: Lease) -> bool:
+    """Returns whether the lease is still held, and keeps it so until the transaction ends."""
+    conditions = *_same(lease), _leases.until > tx.now
+    return tx.execute(locked(tx, select(_leases.name).where(*conditions))).first() is not None
+
+
+def _same(lease: Lease) -> tuple[ColumnElement[bool], ...]:
+    return _leases.name == lease.name, _leases.owner == lease.owner, _leases.fence == lease.fence
+
+
+# What runners do with jobs.
+
 
 _jobs = tables.jobs.c
 ATTEMPTS = 5
@@ -67,7 +168,7 @@ def claim(db: Database, owner: str, seconds: float, attempts: int = ATTEMPTS) ->
         if row is None:
             return None
         reason = {"reason": f"attempt {row.attempt + 1}"} if row.attempt else {}
-        webhooks.add(tx, row.id, "state", {"state": "running", **reason})
+        webhooks.add_event(tx, row.id, "state", {"state": "running", **reason})
     return Claim(record(Job, row), row.fence)
 
 
@@ -109,7 +210,7 @@ def progress(db: Database, job_id: str, fence: int, report_: Progress) -> LeaseR
         images, seconds = report_.images.values(), report_.model_seconds
         tx.after_commit(lambda: counters.used(report_.images_stage or report_.stage, images, seconds))
         details = {name: row._mapping[name] for name in ("stage", "done", "total", "rate", "seconds_left")}
-        webhooks.add(tx, job_id, "progress", details)
+        webhooks.add_event(tx, job_id, "progress", details)
     return LeaseReply(row.cancel_requested, row.yield_requested)
 
 
@@ -124,7 +225,7 @@ def report(db: Database, job_id: str, fence: int, kind: str, data: dict[str, Any
     """Adds an event of the run, such as the end of a step; returns its id."""
     with db.transaction() as tx:
         _changed(tx, job_id, fence, {"fence": fence})  # locks the row, too
-        return webhooks.add(tx, job_id, kind, data)
+        return webhooks.add_event(tx, job_id, kind, data)
 
 
 def release(db: Database, job_id: str, fence: int, not_before: float | None = None, run_path: str | None = None) -> Job:
@@ -184,7 +285,7 @@ def cancelled(db: Database, job_id: str, fence: int, run_path: str | None = None
 def ended(tx: Transaction, row: Row[Any]) -> Job:
     """Adds the event and the webhook deliveries of a job's end, in the transaction that ended it."""
     data = {"state": row.state} | ({"failure": row.failure} if row.failure else {})
-    announce(tx, row.tenant_id, row.id, webhooks.add(tx, row.id, "state", data))
+    announce(tx, row.tenant_id, row.id, webhooks.add_event(tx, row.id, "state", data))
     title = (row.failure or {}).get("title")
     tx.after_commit(lambda: counters.ended(row.state, title))
     return record(Job, row)
@@ -198,7 +299,7 @@ def _queued_again(tx: Transaction, job_id: str, fence: int, values: dict[str, An
     row = _changed(tx, job_id, fence, waits | values)
     if row.cancel_requested:
         return _end(tx, job_id, fence, {"state": "cancelled"}, state="queued")
-    webhooks.add(tx, job_id, "state", {"state": "queued", "reason": reason})
+    webhooks.add_event(tx, job_id, "state", {"state": "queued", "reason": reason})
     return record(Job, row)
 
 
@@ -253,12 +354,12 @@ def running(db: Database) -> list[Job]:
     return _every(db, _jobs.state == "running")
 
 
-def grant(db: Database, job_id: str, leader: locks.Lease) -> bool:
+def grant(db: Database, job_id: str, leader: Lease) -> bool:
     """Grants a waiting job its turn. Returns False if it no longer waits, or `leader` no longer leads."""
     return _ordered(db, leader, {"granted": db.clock()}, _jobs.id == job_id, _jobs.state == "queued", _NOT_GRANTED)
 
 
-def ask_to_yield(db: Database, job_id: str, leader: locks.Lease) -> bool:
+def ask_to_yield(db: Database, job_id: str, leader: Lease) -> bool:
     """Asks a running job to end its slice. Returns False if it does not run, or `leader` no longer leads."""
     return _ordered(db, leader, {"yield_requested": True}, _jobs.id == job_id, _jobs.state == "running")
 
@@ -294,12 +395,12 @@ def _every(db: Database, *conditions: ColumnElement[bool]) -> list[Job]:
         ]
 
 
-def _ordered(db: Database, leader: locks.Lease, values: dict[str, Any], *conditions: ColumnElement[bool]) -> bool:
+def _ordered(db: Database, leader: Lease, values: dict[str, Any], *conditions: ColumnElement[bool]) -> bool:
     with db.transaction() as tx:
-        if not locks.holds(tx, leader):
+        if not holds_lease(tx, leader):
             return False
         row = tx.execute(update(tables.jobs).where(*conditions).values(values).returning(_jobs.id, _jobs.state)).first()
         if row is not None:
             reason = "its turn came" if "granted" in values else "it was asked to yield"
-            webhooks.add(tx, row.id, "state", {"state": row.state, "reason": reason})
+            webhooks.add_event(tx, row.id, "state", {"state": row.state, "reason": reason})
         return row is not None

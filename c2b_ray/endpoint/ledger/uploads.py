@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from c2b_ray.config.endpoint import Quotas
 from c2b_ray.endpoint.ledger import audit_log, quotas, tables
 from c2b_ray.endpoint.ledger.database import Database, Transaction, record
-from c2b_ray.endpoint.ledger.job import ENDED
+from c2b_ray.endpoint.ledger.tables import ENDED
 
 _uploads = tables.uploads.c
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -49,7 +49,7 @@ class NewUpload:
 def add(db: Database, tenant_id: str, key_id: str | None, new: NewUpload, defaults: Quotas) -> tuple[Upload, bool]:
     """Adds an upload; returns it and whether it is new. The same content again returns the earlier upload.
 
-    The caller holds `upload_lock`, and has stored the file. Raises quotas.Denied if the tenant may not store that much.
+    The caller holds `upload_lock`, and has stored the file. Raises QuotaDenial if the tenant may not store that much.
     """
     insert = sqlite.insert(tables.uploads) if db.is_sqlite else postgresql.insert(tables.uploads)
     with db.transaction() as tx:
@@ -66,7 +66,7 @@ def add(db: Database, tenant_id: str, key_id: str | None, new: NewUpload, defaul
 
 
 def check_room(db: Database, tenant_id: str, size: int, defaults: Quotas) -> None:
-    """Raises quotas.Denied if the tenant may not store `size` bytes. Called before a body is read."""
+    """Raises QuotaDenial if the tenant may not store `size` bytes. Called before a body is read."""
     with db.transaction() as tx:
         limits = quotas.locked_limits(tx, tenant_id, defaults)
         quotas.check_storage(quotas.held(tx, tenant_id)[1], limits, size)

@@ -1,4 +1,4 @@
-"""Webhooks of tenants, and their pending deliveries. It sends nothing.
+"""Events of jobs, and the webhooks of tenants with their pending deliveries. It sends nothing.
 
 A delivery is written in the transaction that ends its job, so a crash loses none. A sender takes due deliveries under a
 lease, so two senders send the same one only if the first dies before it records the outcome.
@@ -155,7 +155,9 @@ def due(db: Database, limit: int = 20) -> list[tuple[Delivery, Webhook]]:
 
 
 def delivered(db: Database, delivery_id: str) -> None:
-    _settle(db, delivery_id, {"state": "delivered", "last_error": None})
+    with db.transaction() as tx:
+        values = {"state": "delivered", "last_error": None, "attempts": _deliveries.attempts + 1}
+        tx.execute(update(tables.deliveries).where(_deliveries.id == delivery_id).values(values))
 
 
 def failed(db: Database, delivery_id: str, error: str, retry_in: float | None) -> None:
@@ -184,12 +186,6 @@ def deliveries(db: Database, tenant_id: str, webhook_id: str, limit: int = 50) -
         ]
 
 
-def _settle(db: Database, delivery_id: str, values: dict[str, Any]) -> None:
-    with db.transaction() as tx:
-        changes = values | {"attempts": _deliveries.attempts + 1}
-        tx.execute(update(tables.deliveries).where(_deliveries.id == delivery_id).values(changes))
-
-
 # Events of jobs. They are kept, so that a client that lost the connection resumes after the last one it saw.
 
 
@@ -204,12 +200,12 @@ class Event:
     at: float
 
 
-_INSERT = tables.events.insert()
-_INSERT_ONE = _INSERT.returning(tables.events.c.id)
-_COLUMNS = [tables.events.c[field.name] for field in fields(Event)]
+_INSERT_EVENT = tables.events.insert()
+_INSERT_ONE_EVENT = _INSERT_EVENT.returning(tables.events.c.id)
+_EVENT_COLUMNS = [tables.events.c[field.name] for field in fields(Event)]
 
 
-def add(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) -> int:
+def add_event(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) -> int:
     """Adds an event in the caller's transaction and returns its id. The transaction must have changed or locked the
     job's row.
 
@@ -217,28 +213,28 @@ def add(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) -> int:
     larger one was read, and the reader would miss it.
     """
     row = {"job_id": job_id, "kind": kind, "data": data, "at": tx.now}
-    return int(tx.execute(_INSERT_ONE, row).scalar_one())
+    return int(tx.execute(_INSERT_ONE_EVENT, row).scalar_one())
 
 
-def add_at_end(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) -> None:
-    """Like `add`, but writes the event at the end of the transaction, with others, and returns no id."""
-    tx.at_end(_write, {"job_id": job_id, "kind": kind, "data": data, "at": tx.now})
+def add_event_at_end(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) -> None:
+    """Like `add_event`, but writes the event at the end of the transaction, with others, and returns no id."""
+    tx.at_end(_write_events, {"job_id": job_id, "kind": kind, "data": data, "at": tx.now})
 
 
-def _write(tx: Transaction, rows: list[dict[str, Any]]) -> None:
-    tx.execute(_INSERT, rows)
+def _write_events(tx: Transaction, rows: list[dict[str, Any]]) -> None:
+    tx.execute(_INSERT_EVENT, rows)
 
 
-def after(db: Database, job_id: str, last_id: int = 0, limit: int = 500) -> list[Event]:
+def events_after(db: Database, job_id: str, last_id: int = 0, limit: int = 500) -> list[Event]:
     """Returns the events of a job after `last_id`, in order. The caller has checked that the job is its tenant's."""
     columns = tables.events.c
     conditions = columns.job_id == job_id, columns.id > last_id
     with db.reading() as tx:
-        rows = tx.execute(select(*_COLUMNS).where(*conditions).order_by(columns.id).limit(limit))
+        rows = tx.execute(select(*_EVENT_COLUMNS).where(*conditions).order_by(columns.id).limit(limit))
         return [record(Event, row) for row in rows]
 
 
-def seen(db: Database, job_id: str, event_id: int) -> tuple[bool, int]:
+def find_event(db: Database, job_id: str, event_id: int) -> tuple[bool, int]:
     """Returns whether `event_id` is an event of the job, and the id of the job's latest event; 0 if it has none."""
     columns = tables.events.c
     is_it = func.max(case((columns.id == event_id, 1), else_=0))

@@ -160,7 +160,9 @@ def restore(db: Database, config: EndpointConfig, source: Path, *, with_storage:
         copy_in(source, config.storage_root)  # before the ledger: its rows complete the restoration
     migrations.prepare(db)
     with db.transaction() as tx:
-        _without_timeouts(tx)
+        if tx.locks_rows:
+            tx.execute(text("SET LOCAL statement_timeout = 0"))
+            tx.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         for table in _EMPTY:
             if tx.scalar(select(func.count()).select_from(table)):
                 raise InputError(f"the ledger has rows in {table.name} already; restore into an empty database")
@@ -271,9 +273,3 @@ def _release_holds(tx: Transaction) -> None:
     if tx.locks_rows:  # the ids were written without the sequence
         last = "(SELECT coalesce(max(id), 1) FROM events)"
         tx.execute(text(f"SELECT setval(pg_get_serial_sequence('events', 'id'), {last})"))
-
-
-def _without_timeouts(tx: Transaction) -> None:
-    if tx.locks_rows:
-        tx.execute(text("SET LOCAL statement_timeout = 0"))
-        tx.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))

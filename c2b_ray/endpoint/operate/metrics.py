@@ -19,9 +19,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYP
 from sqlalchemy import Select, and_, case, func, or_, select
 
 from c2b_ray.endpoint import counters
-from c2b_ray.endpoint.ledger import locks, tables
+from c2b_ray.endpoint.ledger import running, tables
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError, SchemaError, Transaction
-from c2b_ray.endpoint.ledger.running import lapsed
 from c2b_ray.errors import ConfigError, ServiceError
 
 __all__ = ["CONTENT_TYPE", "Gauges", "exposed", "registry", "served"]
@@ -80,15 +79,15 @@ def read(db: Database) -> LedgerReading:
         states = {"queued": 0, "running": 0, **_counted(tx, select(_jobs.state, func.count()).where(tables.OPEN)
                                                        .group_by(_jobs.state))}  # fmt: skip
         oldest = tx.scalar(_waiting_since(now))
-        running = tx.scalar(select(func.count()).where(tables.OPEN, _jobs.state == "running", ~lapsed(tx)))
+        busy = tx.scalar(select(func.count()).where(tables.OPEN, _jobs.state == "running", ~running.lapsed(tx)))
         recent = or_(_deliveries.state == "pending", _deliveries.next_at > now - DAY_S)
         deliveries = _counted(tx, select(_deliveries.state, func.count()).where(recent).group_by(_deliveries.state))
-    leader = locks.holder(db, locks.DISPATCHER)
+    leader = running.lease_holder(db, running.DISPATCHER)
     return LedgerReading(
         jobs=states,
         queue_age=0.0 if oldest is None else max(0.0, now - float(oldest)),
-        busy=int(running or 0),
-        slots=len(locks.live(db, locks.SLOT)),
+        busy=int(busy or 0),
+        slots=len(running.live_leases(db, running.SLOT)),
         dispatcher_lease=0.0 if leader is None else max(0.0, leader.until - now),
         deliveries={"pending": 0, "delivered": 0, "given_up": 0, **deliveries},
     )

@@ -17,12 +17,8 @@ from dataclasses import dataclass, field
 from pyarrow import fs
 
 from c2b_ray.config.endpoint import EndpointConfig
-from c2b_ray.endpoint.clocks import now as steady_now
-from c2b_ray.endpoint.ledger import jobs, locks, quotas, tenants, uploads, webhooks
-from c2b_ray.endpoint.ledger import tenants as sessions
-from c2b_ray.endpoint.ledger import uploads as aged
-from c2b_ray.endpoint.ledger import webhooks as events
-from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError, is_id
+from c2b_ray.endpoint.ledger import jobs, quotas, running, tenants, uploads, webhooks
+from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError, is_id, steady_now
 from c2b_ray.endpoint.policy import uploads as stored_uploads
 from c2b_ray.errors import C2BError, InputError, RunError
 from c2b_ray.storage import files, resolve
@@ -67,10 +63,10 @@ class Retention:
         self._waits_until = float("-inf")
 
     def run(self, stop: threading.Event, every: float = EVERY_S) -> None:
-        """Runs until `stop` is set. The first pass waits until the clock has been watched for `interval_s` seconds."""
+        """Runs until `stop` is set. The first pass waits until the clock was watched from one call to the next."""
         while True:
             try:
-                if self.clock_is_steady() and locks.take(self._db, ACTOR, self._owner, every / 2) is not None:
+                if self.clock_is_steady() and running.take_lease(self._db, ACTOR, self._owner, every / 2) is not None:
                     deleted = purge(self._db, self._config)
                     if deleted:
                         _log.info("deleted: %s", deleted)
@@ -105,15 +101,15 @@ def purge(db: Database, config: EndpointConfig) -> Deleted:
         deleted.runs = _purge_runs(db, config, now - retention.runs_days * DAY_S)
     if retention.uploads_days is not None:
         deleted.uploads = _purge_uploads(db, config, now - retention.uploads_days * DAY_S)
-    deleted.events = events.forget_events(db, now - retention.events_days * DAY_S)
+    deleted.events = webhooks.forget_events(db, now - retention.events_days * DAY_S)
     deleted.deliveries = webhooks.forget(db, now - retention.events_days * DAY_S)
     deleted.idempotency_keys = jobs.forget_idempotency(db, now - retention.idempotency_hours * HOUR_S)
     quotas.forget(db, now - DAY_S)
-    sessions.forget(db, now)
+    tenants.forget_sessions(db, now)
     db.overwrite_deleted()
-    for root in _roots(config):
+    for tenant_id in filter(is_id, files.entries(f"{config.storage_root.rstrip('/')}/tenants")):
         try:
-            deleted.leftovers += _leftovers(db, config, root)
+            deleted.leftovers += _leftovers(db, config, tenant_id)
         except C2BError as error:  # an error in one tenant's folder must not stop the others
             deleted.failures.append(str(error))
     return deleted
@@ -134,7 +130,7 @@ def remove_tenant(db: Database, config: EndpointConfig, name: str, actor: str = 
 
 def _purge_runs(db: Database, config: EndpointConfig, cutoff: float) -> int:
     count = 0
-    while old := aged.ended_before(db, cutoff, AT_ONCE):
+    while old := uploads.ended_before(db, cutoff, AT_ONCE):
         for tenant_id, job_id in old:
             with suppress(RunError):  # a job that reads the run was submitted since; the next query leaves it out
                 if jobs.set_deleted(db, tenant_id, job_id, ACTOR) is not None:
@@ -145,10 +141,10 @@ def _purge_runs(db: Database, config: EndpointConfig, cutoff: float) -> int:
 
 def _purge_uploads(db: Database, config: EndpointConfig, cutoff: float) -> int:
     count = 0
-    for upload in aged.unused_uploads(db, cutoff):
+    for upload in uploads.unused_uploads(db, cutoff):
         with uploads.upload_lock(db, upload.tenant_id, upload.sha256):
             if uploads.remove(db, upload.tenant_id, upload.sha256, ACTOR):
-                stored_uploads.remove(_root(config, upload.tenant_id), upload.sha256, upload.kind)
+                stored_uploads.remove_upload(_root(config, upload.tenant_id), upload.sha256, upload.kind)
                 count += 1
     return count
 
@@ -156,20 +152,20 @@ def _purge_uploads(db: Database, config: EndpointConfig, cutoff: float) -> int:
 def _leftovers(db: Database, config: EndpointConfig, tenant_id: str) -> int:
     """Deletes what was deleted in the ledger before and still lies in a tenant's folder; returns how many."""
     root = _root(config, tenant_id)
-    if aged.tenant_was_removed(db, tenant_id):
+    if uploads.tenant_was_removed(db, tenant_id):
         _remove_folder(root)
         return 1
     runs = [name for name in files.entries(f"{root}/runs") if is_id(name)]
-    deleted_ids = aged.deleted_jobs(db, runs)
+    deleted_ids = uploads.deleted_jobs(db, runs)
     for job_id in deleted_ids:
         _remove_folder(f"{root}/runs/{job_id}")
-    orphans = aged.removed_uploads(db, tenant_id, sorted(set(_old_files(f"{root}/uploads"))))
+    orphans = uploads.removed_uploads(db, tenant_id, sorted(set(_old_files(f"{root}/uploads"))))
     for sha256 in orphans:
         with uploads.upload_lock(db, tenant_id, sha256):
             if uploads.get(db, tenant_id, sha256) is None:  # it may have been uploaded again
                 for kind in stored_uploads.KINDS:
-                    stored_uploads.remove(root, sha256, kind)
-    return len(deleted_ids) + len(orphans) + stored_uploads.sweep(root)
+                    stored_uploads.remove_upload(root, sha256, kind)
+    return len(deleted_ids) + len(orphans) + stored_uploads.sweep_uploads(root)
 
 
 def _old_files(folder: str) -> Iterator[str]:
@@ -181,10 +177,6 @@ def _old_files(folder: str) -> Iterator[str]:
         sha256 = info.base_name.partition(".")[0]
         if len(sha256) == 64 and (info.mtime_ns or 0) / 1e9 < time.time() - DAY_S:
             yield sha256
-
-
-def _roots(config: EndpointConfig) -> list[str]:
-    return [name for name in files.entries(f"{config.storage_root.rstrip('/')}/tenants") if is_id(name)]
 
 
 def _root(config: EndpointConfig, tenant_id: str) -> str:

@@ -8,35 +8,48 @@ secret and no answer is logged.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import json
 import logging
-import math
 import random
-import re
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 
 from c2b_ray import __version__
 from c2b_ray.client.webhooks import HEADER, signature
-from c2b_ray.config.endpoint import EndpointConfig
+from c2b_ray.config.endpoint import EndpointConfig, Policy
 from c2b_ray.endpoint.ledger import jobs, webhooks
-from c2b_ray.endpoint.ledger import webhooks as events
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
-from c2b_ray.endpoint.ledger.job import Job
+from c2b_ray.endpoint.ledger.tables import Job
 from c2b_ray.endpoint.ledger.webhooks import Delivery, Webhook
-from c2b_ray.endpoint.policy.fetched import webhook_client
 from c2b_ray.errors import AddressError
+from c2b_ray.models.url_guard import GuardedTransport, Resolver, Target, UrlPolicy, check_url, resolved
 from c2b_ray.text import visible
+
+
+def webhook_policy(policy: Policy, seconds: float = 10.0) -> UrlPolicy:
+    return UrlPolicy(tuple(policy.webhooks), tuple(policy.networks), seconds=seconds)
+
+
+def check_webhook(url: str, policy: Policy) -> Target:
+    """Raises AddressError if a webhook may not have this URL. Its host name is resolved only when it is called."""
+    return check_url(url, webhook_policy(policy))
+
+
+def webhook_client(policy: Policy, seconds: float = 10.0, resolver: Resolver = resolved) -> httpx.Client:
+    """Returns a client that reaches only listed URLs at public addresses, and checks each redirect like a new request.
+
+    It raises AddressError besides httpx's errors. Bodies of answers are not read: nobody uses them, and a receiver that
+    has said 2xx has received.
+    """
+    transport = GuardedTransport(webhook_policy(policy, seconds), resolver=resolver, bodies=False)
+    return httpx.Client(transport=transport, timeout=seconds, follow_redirects=True, max_redirects=3)
+
 
 EVERY_S = 1.0
 AT_ONCE = 8
@@ -118,7 +131,7 @@ class DeliverySender:
 
     def _body(self, delivery: Delivery) -> bytes | None:
         job = jobs.get(self._db, None, delivery.job_id)
-        from_event = events.after(self._db, delivery.job_id, delivery.event_id - 1, 1)
+        from_event = webhooks.events_after(self._db, delivery.job_id, delivery.event_id - 1, 1)
         if job is None:
             return None
         state = (
@@ -168,40 +181,3 @@ def _audit(job: Job, url: str) -> dict[str, Any]:
         "failure": job.failure,
         "url": f"{url}/v1/audits/{job.id}",
     }
-
-
-# Signed URLs of artifacts: whoever has one may GET that path of that tenant until it expires, without a key.
-
-
-_TEXT = re.compile(r"([0-9]{1,12})\.([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_-]{43})")
-
-CLOCKS_APART_S = 60.0
-"""Seconds by which the clocks of replicas may differ."""
-
-
-class UrlSigner:
-    """Signs URLs. `secret`: the same in all replicas of an endpoint. `clock`: returns seconds since 1970. `longest`:
-    seconds that no URL lives longer than; one that seems to was made before the clock was set back."""
-
-    def __init__(self, secret: bytes, clock: Callable[[], float] = time.time, longest: float = math.inf) -> None:
-        self._secret = hashlib.sha256(b"artifact" + secret).digest()
-        self._clock, self._longest = clock, longest
-
-    def url(self, path: str, tenant_id: str, seconds: float) -> tuple[str, int]:
-        """Returns the path with its signature, and its expiry in seconds since 1970."""
-        expires = int(self._clock() + seconds)
-        return f"{quote(path)}?signature={expires}.{tenant_id}.{self._mac(path, tenant_id, expires)}", expires
-
-    def tenant(self, path: str, signature: str) -> str | None:
-        """Returns the tenant whose path was signed; None if the signature is wrong or has expired."""
-        match = _TEXT.fullmatch(signature)
-        if match is None:
-            return None
-        expires, tenant_id, mac = int(match[1]), match[2], match[3]
-        is_valid = hmac.compare_digest(mac, self._mac(path, tenant_id, expires))
-        remaining = expires - self._clock()
-        return tenant_id if is_valid and 0 < remaining <= self._longest + CLOCKS_APART_S else None
-
-    def _mac(self, path: str, tenant_id: str, expires: int) -> str:
-        bound = f"GET\n{expires}\n{tenant_id}\n{path}".encode(errors="surrogatepass")
-        return base64.urlsafe_b64encode(hmac.digest(self._secret, bound, "sha256")).rstrip(b"=").decode()

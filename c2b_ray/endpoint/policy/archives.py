@@ -1,33 +1,88 @@
-"""Reads the members of a zip or tar archive of images one by one, checks them, and writes them to disk.
+"""Checks images of strangers, alone or in a zip or tar archive, whose members it writes to disk one by one.
 
-The sizes that an archive states are not trusted: bytes are counted while unpacking, in a separate process with limits
-(`python -m c2b_ray.endpoint.policy.archives`). This module knows archives and paths; `pictures` knows images.
+Images are checked by their first bytes and headers; no pixel is decoded. The sizes that an archive states are not
+trusted: bytes are counted while unpacking, in a separate process with limits (`python -m
+c2b_ray.endpoint.policy.archives`).
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 import subprocess
 import sys
 import tarfile
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import PurePosixPath
 from typing import IO, Any, NamedTuple
 
+from PIL import ImageFile, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
+
 from c2b_ray.config.endpoint import GIB, Policy
-from c2b_ray.endpoint.policy.contents import check_picture
 from c2b_ray.endpoint.policy.isolation import can_cut_off, launched
-from c2b_ray.endpoint.policy.paths import DATA, RUNS, UPLOADS
 from c2b_ray.errors import C2BError, ImageError, SourceError
-from c2b_ray.storage import files
-from c2b_ray.storage.manifest import parse_json
-from c2b_ray.storage.run import MANIFEST
-from c2b_ray.tables import content_id
+
+_FORMATS: tuple[tuple[str, bytes, type[ImageFile.ImageFile]], ...] = (
+    ("JPEG", b"\xff\xd8\xff", JpegImagePlugin.JpegImageFile),
+    ("PNG", b"\x89PNG\r\n\x1a\n", PngImagePlugin.PngImageFile),
+    ("WebP", b"RIFF", WebPImagePlugin.WebPImageFile),
+)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The facts in an image's header."""
+
+    format: str
+    width: int
+    height: int
+    frames: int
+
+
+def format_of(head: bytes) -> str:
+    """Returns JPEG, PNG or WebP by the first twelve bytes. Raises ImageError for anything else."""
+    for name, magic, _ in _FORMATS:
+        if head.startswith(magic) and (name != "WebP" or head[8:12] == b"WEBP"):
+            return name
+    raise ImageError("not a JPEG, PNG or WebP image by its first bytes")
+
+
+def check_picture(data: bytes, policy: Policy) -> Picture:
+    """Returns the facts in an image's header. Raises ImageError if it is no image, too large, or has too many pixels or
+    frames."""
+    if len(data) > policy.image_bytes:
+        raise ImageError(f"too large: more than {policy.image_bytes} bytes")
+    name = format_of(data[:12])
+    reader = next(reader for format_name, _, reader in _FORMATS if format_name == name)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with reader(BytesIO(data), "") as image:
+                picture = Picture(name, *image.size, frames=getattr(image, "n_frames", 1))
+    except Exception as error:  # Pillow's readers raise many kinds of errors for malformed files
+        raise ImageError(f"damaged: {str(error)[:200] or type(error).__name__}") from error
+    if picture.width * picture.height > policy.image_pixels:
+        pixels = f"{picture.width} × {picture.height} pixels"
+        raise ImageError(f"too large: {pixels}, at most {policy.image_pixels} are decoded")
+    if picture.frames > policy.image_frames:
+        raise ImageError(f"{picture.frames} frames; at most {policy.image_frames}")
+    return picture
+
+
+def check_picture_file(path: str, policy: Policy) -> Picture:
+    """Does `check_picture` for a file, and reads no more of it than an image may have."""
+    with open(path, "rb") as file:
+        return check_picture(file.read(policy.image_bytes + 1), policy)
+
+
+# Reads the members of a zip or tar archive of images one by one, checks them, and writes them to disk.
+
 
 METADATA = ("metadata.csv", "metadata.jsonl")
 _LARGEST_METADATA = 64 * 2**20
@@ -89,7 +144,7 @@ def _check_count(count: int, policy: Policy) -> None:
         raise SourceError(f"it has more than {policy.archives.members} members")
 
 
-def write(archived: Iterator[ArchiveFile], folder: str, policy: Policy) -> int:
+def write_images(archived: Iterator[ArchiveFile], folder: str, policy: Policy) -> int:
     """Checks each image, writes it below the new `folder`, and returns how many. SourceError names a member."""
     os.mkdir(folder, 0o700)
     try:
@@ -115,7 +170,10 @@ def _written(archived: Iterator[ArchiveFile], folder: str, policy: Policy) -> in
         if total > policy.archives.total_bytes:
             raise SourceError(f"it unpacks to more than {policy.archives.total_bytes} bytes")
         if not is_metadata:
-            _check(name, data, policy)
+            try:
+                check_picture(data, policy)
+            except ImageError as error:
+                raise SourceError(f"{name!r}: {error}") from error
             images += 1
         path = os.path.join(folder, *steps)
         os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
@@ -124,13 +182,6 @@ def _written(archived: Iterator[ArchiveFile], folder: str, policy: Policy) -> in
     if not images:
         raise SourceError("it holds no images")
     return images
-
-
-def _check(name: str, data: bytes, policy: Policy) -> None:
-    try:
-        check_picture(data, policy)
-    except ImageError as error:
-        raise SourceError(f"{name!r}: {error}") from error
 
 
 def _steps(name: str) -> tuple[str, ...]:
@@ -193,65 +244,14 @@ def main(argv: list[str]) -> None:
     answer: dict[str, Any]
     try:
         with open(path, "rb") as file:
-            answer = {"images": write(members(_checked(file), policy), folder, policy)}
+            if not is_archive(file.read(512)):
+                raise SourceError("it is neither a zip nor a tar archive by its first bytes")
+            file.seek(0)
+            answer = {"images": write_images(members(file, policy), folder, policy)}
     except (C2BError, OSError) as error:
         answer = {"error": str(error)[:1000]}
     json.dump(answer, sys.stdout)
 
 
-def _checked(file: IO[bytes]) -> IO[bytes]:
-    if not is_archive(file.read(512)):
-        raise SourceError("it is neither a zip nor a tar archive by its first bytes")
-    file.seek(0)
-    return file
-
-
 if __name__ == "__main__":
     main(sys.argv[1:])
-
-
-# Lets runs go on, and be asked, after the endpoint's storage was moved, as by `c2b restore` into another folder.
-
-
-_NAMING = ("config", "models")
-"""The fields of a manifest that name files."""
-
-
-def with_present_paths(value: Any, tenant_folder: str) -> Any:
-    """Returns a JSON value in which paths below the tenant's folder in an earlier storage lead to the present one.
-
-    A path may be a text of its own, or part of a spec such as `onnx:PATH?mean=0.5`. URLs stay as they are.
-    """
-    if isinstance(value, str):
-        return _earlier(tenant_folder).sub(lambda match: _present(match[0], tenant_folder), value)
-    if isinstance(value, dict):
-        return {name: with_present_paths(item, tenant_folder) for name, item in value.items()}
-    return [with_present_paths(item, tenant_folder) for item in value] if isinstance(value, list) else value
-
-
-def follow_storage(run_path: str, tenant_folder: str) -> None:
-    """Rewrites the manifest of a run of this tenant, if there is one and it names an earlier storage."""
-    location = f"{run_path.rstrip('/')}/{MANIFEST}"
-    if not files.exists(location):
-        return
-    try:
-        manifest = parse_json(files.read_bytes(location))
-    except ValueError:
-        return  # whoever reads the run says what is wrong with it
-    if not isinstance(manifest, dict) or not {"kind", "config"} <= manifest.keys():
-        return
-    present = {name: with_present_paths(manifest[name], tenant_folder) for name in _NAMING if name in manifest}
-    if any(manifest[name] != value for name, value in present.items()):
-        present["run_id"] = content_id(manifest["kind"], present["config"])
-        files.write_bytes(location, json.dumps(manifest | present, indent=2, ensure_ascii=False).encode())
-
-
-def _earlier(tenant_folder: str) -> re.Pattern[str]:
-    tenant_id = re.escape(tenant_folder.rstrip("/").rpartition("/")[2])
-    return re.compile(rf"(?:^|(?<=[:=,]))(?:s3:/)?/(?!/)[^?#]*?/tenants/{tenant_id}/(?=(?:{DATA}|{UPLOADS}|{RUNS})/)")
-
-
-def _present(folder: str, tenant_folder: str) -> str:
-    """Returns the tenant's present folder in place of `folder`, unless both are one, under two names."""
-    is_same = os.path.realpath(folder) == os.path.realpath(tenant_folder)
-    return folder if is_same else f"{tenant_folder.rstrip('/')}/"

@@ -1,7 +1,7 @@
 """Isolates a job's process: no network where its weights are a stranger's, limits, and the policy in its environment.
 
 `isolated_command` only wraps a command; nothing is started here except a test of what the kernel allows. The runner
-chooses the process's environment (`work.process.of_job`); variables that must never be there are removed here.
+chooses the process's environment (`work.process`); variables that must never be there are removed here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from c2b_ray.config.endpoint import Policy
-from c2b_ray.endpoint.policy.schemes import url_policy
+from c2b_ray.endpoint.policy.names import url_policy
 from c2b_ray.errors import ServiceError
 from c2b_ray.models.url_guard import as_variable
 from c2b_ray.storage import URL_POLICY

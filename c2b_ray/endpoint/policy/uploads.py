@@ -1,11 +1,14 @@
 """Uploads: a stream becomes a checked file of the tenant, named by the hash of its content, or leaves nothing.
 
-    <root>/uploads/.incoming/<random>       while it arrives; removed if it is refused
-    <root>/uploads/.incoming/<sha256>/…     what arrived of one that is sent in parts (`parts`)
-    <root>/uploads/<sha256>.onnx            after the checks (`paths.upload_path`)
+    <root>/uploads/.incoming/<random>          while it arrives; removed if it is refused
+    <root>/uploads/.incoming/<sha256>/00003    a part of a file that is sent in parts and has this hash as a whole
+    <root>/uploads/<sha256>.onnx               after the checks (`names.upload_path`)
 
-The same bytes twice are stored once. The receiver removes an interrupted upload; if the receiver died, `sweep` does.
-This module knows streams and files; the caller handles the ledger's rows and a tenant's quota.
+The same bytes twice are stored once. The receiver removes an interrupted upload; if the receiver died, `sweep_uploads`
+does. Of an upload in parts, what arrived before a connection broke is kept, and only the rest is sent again. Its parts
+are equally long, but for the last one, and neither checked nor named by any config: once all are there,
+`UploadReceiver` receives the file from them, as it would from a connection. This module knows streams and files; the
+caller handles the ledger's rows and a tenant's quota.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import shutil
 import time
 import uuid
@@ -27,11 +31,10 @@ from typing import Any, Literal, get_args
 from pyarrow import fs
 
 from c2b_ray.config.endpoint import Policy
-from c2b_ray.endpoint.policy.archives import unpack
-from c2b_ray.endpoint.policy.contents import check_picture_file
-from c2b_ray.endpoint.policy.paths import UPLOADS, upload_path
+from c2b_ray.endpoint.policy.archives import check_picture_file, unpack
+from c2b_ray.endpoint.policy.copies import ScratchFolder
+from c2b_ray.endpoint.policy.names import UPLOADS, upload_path
 from c2b_ray.endpoint.policy.weights import check_weights
-from c2b_ray.endpoint.scratch import ScratchFolder
 from c2b_ray.errors import InputError, SourceError, StorageError, WeightsError
 from c2b_ray.storage import files, resolve
 from c2b_ray.storage.s3 import file_info, patiently
@@ -132,7 +135,7 @@ class UploadReceiver:
             self._scratch = None
 
 
-def remove(root: str, sha256: str, kind: str) -> None:
+def remove_upload(root: str, sha256: str, kind: str) -> None:
     """Deletes the file or folder of an upload, if there is one. `kind`: one of `KINDS`."""
     path = upload_path(root, sha256, kind)
     marker = _completion_marker(path, kind)
@@ -146,7 +149,7 @@ def remove(root: str, sha256: str, kind: str) -> None:
         files.remove_file(path)
 
 
-def sweep(root: str, older_than_seconds: float = 86_400.0) -> int:
+def sweep_uploads(root: str, older_than_seconds: float = 86_400.0) -> int:
     """Removes what interrupted uploads left below a root; returns how many. On a store only parts are left."""
     folder, removed = f"{root.rstrip('/')}/{UPLOADS}/{INCOMING}", 0
     if "://" in root:
@@ -268,3 +271,46 @@ def _storage(path: str) -> Iterator[None]:
     except OSError as error:
         reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else (error.strerror or str(error))
         raise StorageError(f"the upload cannot be stored: {reason}; nothing of it was kept", location=path) from error
+
+
+# An upload in parts: what arrived before a connection broke is kept, and only the rest is sent again.
+
+
+PART_BYTES = 16 * 2**20
+MOST_UNFINISHED_FILES = 16
+"""The most files of one tenant of which parts wait for the others."""
+_PART = re.compile(r"[0-9]{5}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def add_part(root: str, sha256: str, number: int, data: bytes) -> None:
+    """Stores a part. The same part again replaces it. `root`: the tenant's root, local or s3://."""
+    files.write_under(f"{_parts_folder(root, sha256)}/{number:05d}", data)
+
+
+def stored_parts(root: str, sha256: str) -> dict[int, int]:
+    """Returns number → bytes of the parts of a file that are stored, in their order."""
+    sizes = files.sizes(_parts_folder(root, sha256))
+    return {int(name): size for name, size in sizes.items() if _PART.fullmatch(name)}
+
+
+def read_parts(root: str, sha256: str) -> Iterator[bytes]:
+    """Yields the stored parts of a file, in their order."""
+    for number in stored_parts(root, sha256):
+        yield files.read_bytes(f"{_parts_folder(root, sha256)}/{number:05d}")
+
+
+def remove_parts(root: str, sha256: str) -> None:
+    """Removes the parts of a file, if there are any."""
+    if files.contents(_parts_folder(root, sha256)):
+        files.remove_directory(_parts_folder(root, sha256))
+
+
+def unfinished_parts(root: str) -> dict[str, int]:
+    """Returns SHA-256 → bytes stored, of each file of which there are parts."""
+    names = [name for name in files.contents(f"{root.rstrip('/')}/{UPLOADS}/{INCOMING}") if _SHA256.fullmatch(name)]
+    return {name: sum(stored_parts(root, name).values()) for name in names}
+
+
+def _parts_folder(root: str, sha256: str) -> str:
+    return f"{root.rstrip('/')}/{UPLOADS}/{INCOMING}/{sha256}"

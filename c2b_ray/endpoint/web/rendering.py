@@ -1,13 +1,18 @@
-"""Renders templates as answers, and formats times, numbers and sizes.
+"""What all pages share: the visitor's session, templates as answers, and the format of times, numbers and sizes.
 
-Every text is escaped, and characters that would reverse or hide the text beside them are shown as escapes; only the
-plots, made here, are not. The policy of each page allows only its own script and style sheet. This module knows no
-page's content.
+A session is a signed cookie that contains the id of a key, never the key's text. It ends when its key is revoked or
+expires, `SESSION_SECONDS` after it began, or when the visitor signs out. Each form contains a token of its session, so
+that forms of other sites are refused. Every text is escaped, and characters that would reverse or hide the text beside
+them are shown as escapes; only the plots, made here, are not. The policy of each page allows only its own script and
+style sheet. This module knows no page's content.
 """
 
 from __future__ import annotations
 
+import hmac
 import math
+import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,23 +24,141 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import FormData
+from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from c2b_ray.endpoint.api.auth import Caller, admitted
-from c2b_ray.endpoint.api.context import context_of
+from c2b_ray.endpoint.api.context import Caller, Context, Signer, admitted, context_of
 from c2b_ray.endpoint.api.envelope import ERRORS
-from c2b_ray.endpoint.api.problems import ProblemError, body_of, problem_of
-from c2b_ray.endpoint.ledger import keys
-from c2b_ray.endpoint.ledger import tenants as ended
-from c2b_ray.endpoint.ledger.keys import Scope
-from c2b_ray.endpoint.web import session as sessions
-from c2b_ray.endpoint.web.session import NOBODY, PageRequest, goto
+from c2b_ray.endpoint.api.problems import FieldError, ProblemError, body_of, problem_of
+from c2b_ray.endpoint.ledger import tenants
+from c2b_ray.endpoint.ledger.tenants import Scope
 from c2b_ray.report.page import without_hidden
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import count, duration, plural, signed, small_probability
 from c2b_ray.report.words import size as in_units
+
+# The session of a page's visitor: a signed cookie that contains the id of a key, never the key's text.
+
+
+COOKIE, PAGES, TOKEN = "c2b_session", "/ui", "csrf"
+SESSION_SECONDS = 12 * 3600.0
+
+
+@dataclass(frozen=True)
+class Session:
+    """A session. `key_id`: empty until the visitor signs in. `nonce`: the secret of the session's tokens. `begun`:
+    seconds since 1970."""
+
+    key_id: str
+    nonce: str
+    begun: float
+
+
+def begin_session(key_id: str = "") -> Session:
+    return Session(key_id, secrets.token_urlsafe(16), time.time())
+
+
+def session_of(request: Request, signer: Signer) -> Session | None:
+    """Returns the session of a request; None without a cookie, or with a forged or expired one."""
+    try:
+        values = signer.open(request.cookies.get(COOKIE), "session")
+    except ProblemError:
+        return None
+    if values is None:
+        return None
+    session = Session(*values)
+    return session if 0 <= time.time() - session.begun < SESSION_SECONDS else None
+
+
+def keep_session(response: Response, context: Context, session: Session) -> None:
+    """Sets the session's cookie. Browsers send it only to the endpoint's pages, and scripts cannot read it."""
+    value = context.signer.seal([session.key_id, session.nonce, session.begun], "session")
+    secure = context.config.url.startswith("https://")
+    response.set_cookie(
+        COOKIE, value, max_age=int(SESSION_SECONDS), path=PAGES, secure=secure, httponly=True, samesite="lax"
+    )
+
+
+def form_token(signer: Signer, session: Session) -> str:
+    """Returns the token for the forms of a session."""
+    return signer.seal(session.nonce, TOKEN)
+
+
+def check_form_token(signer: Signer, session: Session, submitted: object) -> None:
+    """Raises 403 if a form was not made for this session."""
+    if not isinstance(submitted, str) or not hmac.compare_digest(
+        submitted.encode(), form_token(signer, session).encode()
+    ):
+        detail = (
+            "this form does not belong to your session, or the session has ended; open the page again and repeat it"
+        )
+        raise ProblemError(403, "bad_token", detail)
+
+
+# A request for a page: its visitor, and the values that it sent. It knows no page by name.
+
+
+_LONGEST_NUMBER, _LONGEST_TEXT = 9, 200
+NOBODY = ProblemError(401, "not_authenticated", "sign in with a key of this endpoint")
+
+
+@dataclass(frozen=True)
+class PageRequest:
+    """A request for a page. `key`: the session's key; None on pages for everyone. `form`: the fields of a POST."""
+
+    request: Request
+    context: Context
+    session: Session
+    key: Caller | None
+    form: FormData
+
+    @property
+    def caller(self) -> Caller:
+        if self.key is None:
+            raise NOBODY
+        return self.key
+
+    @property
+    def tenant_id(self) -> str:
+        return self.caller.tenant_id
+
+    @property
+    def administered(self) -> str | None:
+        """The tenant that an admin's key administers; None for operators, who administer all."""
+        return None if self.context.tenants.operates(self.tenant_id) else self.tenant_id
+
+    def part(self, name: str) -> str:
+        """Returns a part of the path."""
+        return str(self.request.path_params[name])
+
+    def query(self, name: str) -> str:
+        """Returns a parameter of the query, at most 200 characters; empty if it is left out."""
+        return self.request.query_params.get(name, "").strip()[:_LONGEST_TEXT]
+
+    def number(self, name: str, default: int, most: int) -> int:
+        text = self.query(name)
+        if not text:
+            return default
+        if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER and int(text) <= most):
+            detail = f"expected a whole number up to {most}"
+            raise ProblemError(422, "invalid", f"{name}: {detail}", [FieldError(name, detail)])
+        return int(text)
+
+    def sent(self, name: str) -> str:
+        """Returns a field of the form, with LF line ends; empty if it was not sent."""
+        value = self.form.get(name)
+        return value.replace("\r\n", "\n").strip() if isinstance(value, str) else ""
+
+    def uploaded(self, name: str) -> UploadFile | None:
+        value = self.form.get(name)
+        return value if isinstance(value, UploadFile) and value.filename else None
+
+
+def goto(path: str) -> Response:
+    """Redirects to a page, by GET."""
+    return RedirectResponse(path, 303)
+
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -58,15 +181,15 @@ class MenuItem:
 def shown(visit: PageRequest, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
     """Renders a page. A visitor without a session gets one, so that its forms can be sent."""
     base = {
-        "token": sessions.token(visit.context.signer, visit.session),
+        "token": form_token(visit.context.signer, visit.session),
         "menu": _menu(visit),
         "here": visit.request.scope["path"],
         "key": visit.key.key if visit.key else None,
     }
     content = _environment().get_template(template).render({**base, **values})
     response = HTMLResponse(content, status, {"Content-Security-Policy": POLICY})
-    if sessions.COOKIE not in visit.request.cookies or visit.key is None:
-        sessions.keep(response, visit.context, visit.session)
+    if COOKIE not in visit.request.cookies or visit.key is None:
+        keep_session(response, visit.context, visit.session)
     return response
 
 
@@ -125,7 +248,7 @@ def _menu(visit: PageRequest) -> list[MenuItem]:
     menu = [("submit", "submit", "New audit"), ("read", "", "Audits"), ("read", "classifiers", "Classifiers"),
             ("read", "uploads", "Uploads"), ("read", "usage", "Usage"), ("admin", "keys", "Keys"),
             ("admin", "audit-log", "Audit log")]  # fmt: skip
-    return [MenuItem(f"{sessions.PATH}/{path}", label) for scope, path, label in menu if scope in key.scopes]
+    return [MenuItem(f"{PAGES}/{path}", label) for scope, path, label in menu if scope in key.scopes]
 
 
 @cache
@@ -162,7 +285,7 @@ def page(function: Page, scope: Scope | None = "read") -> Endpoint:
             visit = await run_in_threadpool(_entered, request, scope)
             if request.method == "POST":
                 async with request.form(max_files=1, max_fields=100, max_part_size=1 << 20) as form:
-                    sessions.check_token(visit.context.signer, visit.session, form.get(sessions.TOKEN))
+                    check_form_token(visit.context.signer, visit.session, form.get(TOKEN))
                     return await run_in_threadpool(function, replace(visit, form=form))
             return await run_in_threadpool(function, visit)
         except Exception as error:
@@ -179,26 +302,27 @@ def failed(request: Request, error: Exception) -> Response:
         ERRORS.error("request %s failed", request_id, exc_info=error)
         problem = ProblemError(500, "internal", "the endpoint failed; its operator finds the reason in the log")
     if problem.status == 401 and request.method == "GET":
-        return goto(f"{sessions.PATH}/signin?next={quote(_here(request), safe='')}")
+        query = request.url.query
+        here = f"{request.scope['path']}{'?' if query else ''}{query}"
+        return goto(f"{PAGES}/signin?next={quote(here, safe='')}")
     return problem_page(request, problem)
-
-
-def _here(request: Request) -> str:
-    query = request.url.query
-    return f"{request.scope['path']}{'?' if query else ''}{query}"
 
 
 def _entered(request: Request, scope: Scope | None) -> PageRequest:
     """Returns the visit. Raises 401 without a session whose key works, 403 if the key lacks the scope, and 429 if its
     tenant sends too many requests."""
     context = context_of(request)
-    session = sessions.read(request, context.signer)
+    session = session_of(request, context.signer)
     caller = None
     if session is not None and session.key_id:
-        key = None if ended.has_ended(context.db, session.nonce) else keys.working(context.db, session.key_id)
+        key = (
+            None
+            if tenants.session_has_ended(context.db, session.nonce)
+            else tenants.working_key(context.db, session.key_id)
+        )
         caller = None if key is None else Caller(key, key.tenant_id)
     if scope is not None:
         if caller is None:
             raise NOBODY
         caller = admitted(request, context, caller.key, scope)
-    return PageRequest(request, context, session or sessions.begin(), caller, FormData())
+    return PageRequest(request, context, session or begin_session(), caller, FormData())

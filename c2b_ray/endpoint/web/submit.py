@@ -17,9 +17,8 @@ from c2b_ray.endpoint.api.problems import FieldError, ProblemError, body_of, not
 from c2b_ray.endpoint.api.uploads import upload_body
 from c2b_ray.endpoint.kinds import kind_named, kinds
 from c2b_ray.endpoint.ledger import jobs, uploads
-from c2b_ray.endpoint.ledger.job import Filters
-from c2b_ray.endpoint.web.rendering import shown
-from c2b_ray.endpoint.web.session import PageRequest, goto
+from c2b_ray.endpoint.ledger.tables import Filters
+from c2b_ray.endpoint.web.rendering import PageRequest, goto, shown
 from c2b_ray.report.words import plural
 from c2b_ray.world.zoo import names
 
@@ -135,8 +134,11 @@ def check(visit: PageRequest) -> Response:
         problem = problem_of(error)
         if problem is None or problem.status not in (400, 422):
             raise
-        body = body_of(problem, "")
-        return JSONResponse({"valid": False, "message": body["detail"], **_errors_of(problem)})
+        errors = _by_field(problem)
+        return JSONResponse({
+            "valid": False, "message": body_of(problem, "")["detail"], "fields": list(errors),
+            "messages": list(errors.values()),
+        })  # fmt: skip
     images = f" It asks about {plural(resolved.images, 'image')} at most." if resolved.images else ""
     return JSONResponse({"valid": True, "message": f"This can be submitted.{images}", "fields": [], "messages": []})
 
@@ -205,8 +207,3 @@ def _suggestions(visit: PageRequest, form: Sequence[FormField]) -> dict[str, lis
             if any(field.options == f"{_RUNS_OF}{kind}" for field in form)
         },
     }
-
-
-def _errors_of(problem: ProblemError) -> dict[str, list[str]]:
-    by_field = _by_field(problem)
-    return {"fields": list(by_field), "messages": list(by_field.values())}

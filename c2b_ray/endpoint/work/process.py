@@ -1,12 +1,12 @@
-"""The environment of a job's process: the variables that its libraries need, and no credentials except its store's.
+"""A job's process, as its runner handles it: its environment and isolation, its messages, its CPU time, and its end.
 
-It lists what may pass, so a secret with a new name does not.
+Of the runner's environment it lists what may pass, so a secret with a new name does not: the variables that libraries
+need, and no credentials except its store's.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import queue
 import re
@@ -16,29 +16,24 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
-from typing import IO, NoReturn
+from typing import IO
 
 from pydantic import BaseModel
 
 from c2b_ray.config.endpoint import EndpointConfig
-from c2b_ray.endpoint.clocks import now
 from c2b_ray.endpoint.kinds import kind_named
-from c2b_ray.endpoint.ledger import jobs
-from c2b_ray.endpoint.ledger import jobs as resubmitted
+from c2b_ray.endpoint.ledger import jobs, running
 from c2b_ray.endpoint.ledger.database import Database
-from c2b_ray.endpoint.ledger.job import Claim, Job
-from c2b_ray.endpoint.policy import fetched
-from c2b_ray.endpoint.policy.archives import with_present_paths
+from c2b_ray.endpoint.ledger.tables import Claim, Job
+from c2b_ray.endpoint.policy import copies
+from c2b_ray.endpoint.policy.configs import names_uploaded_weights
 from c2b_ray.endpoint.policy.isolation import isolated_command, knows_ports
-from c2b_ray.endpoint.policy.specs import names_uploaded_weights
+from c2b_ray.endpoint.policy.names import with_present_paths
 from c2b_ray.endpoint.work.protocol import (
     LONGEST_LINE,
-    Ending,
     MayCommit,
     ProtocolError,
     Start,
@@ -66,7 +61,7 @@ CLUSTER = ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PAT
 """Variables that pass only if jobs use a shared cluster, which may need a token."""
 
 
-def of_job(
+def environment_of_job(
     environment: Mapping[str, str], storage: str, cluster: str | None = None, keys: Collection[str] = ()
 ) -> dict[str, str]:
     """Returns the variables for a job's process.
@@ -87,14 +82,12 @@ def of_job(
     return variables
 
 
-# Lets a job start with the run of the same job that was cancelled before, or failed by a temporary problem.
-
-
 STAYS = "its run is on an object store, where runs cannot be moved: the work is done again"
 
 
 def inherit(db: Database, claim: Claim, run_path: str) -> Claim:
-    """Moves the earlier run of the same job to `run_path`, if there is one and the job has no run yet.
+    """Moves the earlier run of the same job to `run_path`, if there is one and the job has no run yet: that of a job
+    that was cancelled, or failed by a temporary problem, and was submitted again.
 
     Returns the claim with the job as it is then. If the runner dies half way, the next one continues from there. Raises
     FencedError if the job is no longer held.
@@ -102,14 +95,14 @@ def inherit(db: Database, claim: Claim, run_path: str) -> Claim:
     job = claim.job
     earlier_path = job.run_path
     if earlier_path is None and job.slices == 0 and job.attempt == 0:
-        predecessor = resubmitted.predecessor(db, job)
+        predecessor = jobs.predecessor(db, job)
         if predecessor is None:
             return claim
         if is_remote(run_path):
             note = {"message": f"starts from the beginning, not where {predecessor[0]} ended", "reason": STAYS}
-            jobs.report(db, job.id, claim.fence, resubmitted.NOTE, note)
+            running.report(db, job.id, claim.fence, jobs.NOTE, note)
             return claim
-        job = resubmitted.take_over(db, job, predecessor) or job
+        job = jobs.take_over(db, job, predecessor) or job
         earlier_path = job.run_path
     if earlier_path is not None and not is_remote(run_path):
         # Beside this run, in the present storage: the ledger may name an earlier one, which another endpoint may use.
@@ -119,13 +112,9 @@ def inherit(db: Database, claim: Claim, run_path: str) -> Claim:
     return replace(claim, job=job)
 
 
-# A job's process, as its runner handles it: starts it, sends and receives messages, measures CPU time, and kills
-# it.
-
-
 COMMAND = (sys.executable, "-m", "c2b_ray.endpoint.work.child")
 _TICKS = os.sysconf("SC_CLK_TCK")
-Said = StepReport | MayCommit | WorkEnded
+ChildMessage = StepReport | MayCommit | WorkEnded
 
 
 class JobProcess:
@@ -143,7 +132,7 @@ class JobProcess:
             start_new_session=True,  # so that all it starts can be killed, and Ctrl-C does not reach it
         )
         self.pid, self._folder = self._process.pid, folder
-        self._said: queue.Queue[Said | ProtocolError | None] = queue.Queue(1000)
+        self._messages: queue.Queue[ChildMessage | ProtocolError | None] = queue.Queue(1000)
         self._sending = threading.Lock()
         self._usage: float | None = None
         self._most = 0.0
@@ -156,13 +145,13 @@ class JobProcess:
             self._process.stdin.write(line(message))
             self._process.stdin.flush()
 
-    def hear(self, seconds: float) -> Said | None:
+    def receive(self, seconds: float) -> ChildMessage | None:
         """Returns the next message; None if none arrives within `seconds`.
 
         Raises EOFError if the process is gone, ProtocolError if it sent something else.
         """
         try:
-            message = self._said.get(timeout=seconds)
+            message = self._messages.get(timeout=seconds)
         except queue.Empty:
             return None
         if isinstance(message, ProtocolError):
@@ -215,11 +204,11 @@ class JobProcess:
         with self._process.stdout as stream:
             while data := stream.readline(LONGEST_LINE):
                 try:
-                    self._said.put(from_child(data))
+                    self._messages.put(from_child(data))
                 except ProtocolError as error:
-                    self._said.put(error)
+                    self._messages.put(error)
                     break
-        self._said.put(None)
+        self._messages.put(None)
 
 
 def _seconds_of_session(leader: int) -> Iterator[float]:
@@ -231,101 +220,6 @@ def _seconds_of_session(leader: int) -> Iterator[float]:
             continue
         if int(fields[3]) == leader:
             yield sum(int(ticks) for ticks in fields[11:15]) / _TICKS
-
-
-# Ends the work of a job's process when its runner orders it, or when nobody holds the job any more.
-
-
-GRACE_S = 2.0
-FENCED_STATUS = 75
-"""Exit status of a process that ended because it no longer holds its job."""
-
-
-class WorkStopped(BaseException):
-    """Ends the work like an interrupt: answers so far are written, and nothing new begins."""
-
-    def __init__(self, how: Ending) -> None:
-        super().__init__(how)
-        self.how: Ending = how
-
-
-class WorkLimit:
-    """Knows how long this process may work, and whether it must end. `send`: sends a message to the runner."""
-
-    def __init__(self, until: float, send: Callable[[MayCommit], None]) -> None:
-        self._until = until
-        self._send = send
-        self._wanted: Ending | None = None
-        self._raised = False
-        self._started = False
-        self._numbers = itertools.count()
-        self._waiting: dict[int, threading.Event] = {}
-        self._granted: set[int] = set()
-
-    @property
-    def lapsed(self) -> bool:
-        return now() >= self._until
-
-    def start(self) -> None:
-        """Starts watching. Call it in the main thread, which the process interrupts by a signal to itself."""
-        signal.signal(signal.SIGUSR1, self._interrupted)
-        self._started = True
-        threading.Thread(target=self._watch, daemon=True, name="leash").start()
-
-    def hold(self, until: float) -> None:
-        self._until = until
-
-    def order(self, how: Ending) -> None:
-        """Takes an order. A cancellation replaces a yield, but not the reverse."""
-        if self._wanted is None:
-            self._wanted = how
-            if self._started:
-                timer = threading.Timer(GRACE_S, os.kill, (os.getpid(), signal.SIGUSR1))
-                timer.daemon = True
-                timer.start()
-        elif how == "cancelled":
-            self._wanted = how
-
-    def check(self) -> None:
-        """Raises `WorkStopped` if the work must end. Called at each batch, in any thread."""
-        if self._wanted is not None:
-            # In another thread the exception may be kept for later; then the main thread must still be interrupted.
-            self._raised = threading.current_thread() is threading.main_thread()
-            raise WorkStopped(self._wanted)
-
-    def ask(self, location: str) -> None:
-        """Returns if the runner grants the commit; otherwise ends this process."""
-        number, event = next(self._numbers), threading.Event()
-        self._waiting[number] = event
-        self._send(MayCommit(number=number))
-        while not event.wait(max(0.0, self._until - now())):
-            if now() >= self._until:
-                end_fenced()
-        del self._waiting[number]
-        if number not in self._granted or now() >= self._until:
-            end_fenced()
-        self._granted.discard(number)
-
-    def answer(self, number: int, granted: bool) -> None:
-        if granted:
-            self._granted.add(number)
-        if number in self._waiting:
-            self._waiting[number].set()
-
-    def _watch(self) -> None:
-        while (remaining := self._until - now()) > 0:
-            time.sleep(min(remaining, 1.0))
-        end_fenced()
-
-    def _interrupted(self, number: int, frame: FrameType | None) -> None:
-        if self._wanted is not None and not self._raised:
-            self._raised = True
-            raise WorkStopped(self._wanted)
-
-
-def end_fenced() -> NoReturn:
-    """Ends the process at once, so that no exception handler writes another file."""
-    os._exit(FENCED_STATUS)
 
 
 # A process in reserve that has imported the slow modules and waits for a job.
@@ -394,14 +288,14 @@ class ProcessStarter:
                 "uploaded weights are not run: policy.require_isolation is set, and runs are on an object store, which "
                 "a process without network cannot write to; keep runs on a file system"
             )
-        environment = of_job(os.environ, self.config.storage_root, self.config.serve, policy.keys)
+        environment = environment_of_job(os.environ, self.config.storage_root, self.config.serve, policy.keys)
         # Removed with the process, and with the runner's own folder where that was killed. The sessions of Ray need a
         # short path; weights of strangers use no Ray.
         environment["TMPDIR"] = folder = tempfile.mkdtemp(dir=self.folder)
         if network:
             environment.setdefault("RAY_TMPDIR", tempfile.gettempdir())
         if remote:
-            environment[fetched.FOLDER] = str(fetched.copies_path())
+            environment[copies.FOLDER] = str(copies.copies_path())
         command = isolated_command((*COMMAND, *options), environment, network or remote, policy)
         reason = NEEDS_STORE if knows_ports() else NEEDS_NETWORK
         note = reason if not network and remote else command.note

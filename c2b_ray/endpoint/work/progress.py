@@ -1,6 +1,6 @@
-"""Reports of a job's process to its runner: the progress of its steps, and why it failed, in words for its owner.
+"""Progress and use of a slice, why its job failed, in words for its owner, and the record of its end in the ledger.
 
-It knows events and errors, not the job.
+`ProgressReporter` runs in the job's process; the others run in its runner.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from pyarrow import fs
 
 from c2b_ray.audits.kit.progress import IMAGES, IMAGES_HELD, Event
 from c2b_ray.config.endpoint import Quotas
 from c2b_ray.endpoint.counters import STAGES
-from c2b_ray.endpoint.ledger import jobs, keys, quotas
+from c2b_ray.endpoint.ledger import jobs, quotas, running, tenants
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
-from c2b_ray.endpoint.ledger.job import Claim, Failure, FencedError, Job
-from c2b_ray.endpoint.work.fairness import SliceUse, measured
+from c2b_ray.endpoint.ledger.tables import Claim, Failure, FencedError, Job, Progress
 from c2b_ray.endpoint.work.protocol import Problem, StepReport, WorkEnded, shortened
 from c2b_ray.errors import (
     BusyRunError,
@@ -33,7 +34,147 @@ from c2b_ray.errors import (
     StorageError,
     WeightsError,
 )
+from c2b_ray.storage import resolve
 from c2b_ray.text import visible, without_credentials
+
+LEAST_BOOKED_SECONDS = 1.0
+"""The least seconds of use that are worth a booking while nothing else changes."""
+
+
+@dataclass(frozen=True)
+class StoredBytes:
+    """Bytes in a run's directory: of all files, and of the files of rows, which are never removed."""
+
+    total: int
+    rows: int
+
+
+def measured(run_path: str) -> StoredBytes:
+    filesystem, path = resolve(run_path)
+    infos = filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+    sizes = [(info.extension, info.size or 0) for info in infos if info.type == fs.FileType.File]
+    return StoredBytes(sum(size for _, size in sizes), sum(size for kind, size in sizes if kind == "parquet"))
+
+
+@dataclass
+class SliceUse:
+    """The use and progress of one slice.
+
+    `models`: the models that the use is booked on, in equal parts. `held`: the last measured size of the run's
+    directory; None before. `advanced`: whether the run gained rows in this slice. `before`: the result of
+    `booked_before`.
+    """
+
+    models: Sequence[str]
+    images: int = 0
+    seconds: float = 0.0
+    held: StoredBytes | None = None
+    advanced: bool = False
+    before: int | None = None
+    _latest: StepReport = field(
+        default=StepReport(step="start", kind="begin")
+    )  # loading libraries and models is use, too
+    _changed: bool = True
+    _booked_images: int = 0
+    _booked_seconds: float = 0.0
+    _pending: tuple[int, float] = field(default=(0, 0.0))
+    _images_stage: str | None = None
+
+    def tell(self, message: StepReport) -> None:
+        """Takes a report of the process about the progress of its work."""
+        self._count(message)
+        if message.kind == "warning":
+            return
+        if message.kind == "end" and message.done is None and self._latest.step == message.step:
+            self._latest = self._latest.model_copy(update={"rate": None})
+        elif message.kind != "progress" or message.done is not None or self._latest.step != message.step:
+            self._latest = message  # otherwise the report only counts images
+        self._changed = True
+
+    def end(self, ended: WorkEnded) -> None:
+        self._count(ended)
+
+    def _count(self, message: StepReport | WorkEnded) -> None:
+        unbooked = 0 if self.before is None else message.present - self.before
+        images = max(self.images, message.images, unbooked)
+        if images > self.images and isinstance(message, StepReport):
+            self._images_stage = message.step
+        self.images = images
+
+    def measure(self, run_path: str) -> None:
+        """Measures the run's directory."""
+        previous = self.held
+        with suppress(OSError):  # the process itself will report the error
+            self.held = measured(run_path)
+        if previous is not None and self.held is not None and self.held.rows > previous.rows:
+            self.advanced = self._changed = True
+
+    @property
+    def worth_writing(self) -> bool:
+        """Whether there is news for watchers, or enough new use to book."""
+        has_new_use = self.seconds - self._booked_seconds >= LEAST_BOOKED_SECONDS or self.images > self._booked_images
+        return self._changed or has_new_use
+
+    @property
+    def complete(self) -> bool:
+        """Whether the ledger has booked everything."""
+        all_booked = self.images <= self._booked_images and self.seconds <= self._booked_seconds
+        return all_booked and not self._changed
+
+    def progress(self) -> Progress:
+        """Returns the progress and the use since the last booking. Call `booked` once the ledger has it."""
+        self._pending = (self.images, self.seconds)
+        images = self.images - self._booked_images
+        seconds = max(0.0, self.seconds - self._booked_seconds)
+        message = self._latest
+        size = None if self.held is None else self.held.total
+        return Progress(
+            stage=message.step,
+            done=message.done,
+            total=message.total,
+            rate=None if message.rate is None else round(message.rate, 3),
+            seconds_left=_seconds_left(message),
+            images=self._images(images),
+            model_seconds=self._seconds(seconds),
+            bytes=size,
+            advanced=self.advanced,
+            images_stage=self._images_stage,
+        )
+
+    def booked(self) -> None:
+        self._booked_images, self._booked_seconds = self._pending
+        self._changed = False
+
+    def set_booked(self, images: int, seconds: float) -> None:
+        """Sets what the ledger has booked of this slice, when its answer to the last booking was lost."""
+        self._booked_images, self._booked_seconds = images, seconds
+
+    def _images(self, count: int) -> dict[str, int]:
+        share, remainder = divmod(count, len(self.models))
+        parts = {model: share + (number < remainder) for number, model in enumerate(self.models)}
+        return {model: part for model, part in parts.items() if part}
+
+    def _seconds(self, seconds: float) -> dict[str, float]:
+        return {model: seconds / len(self.models) for model in self.models} if seconds > 0 else {}
+
+
+def _seconds_left(message: StepReport) -> float | None:
+    """Returns the seconds left in the stage at its rate so far; None if that is unknown."""
+    if message.total is None or message.done is None or not message.rate:
+        return None
+    return round(max(0, message.total - message.done) / message.rate, 1)
+
+
+def booked_before(claim: Claim) -> int | None:
+    """Returns the images that the ledger has booked of the run that a claim continues.
+
+    Images that the run holds beyond them were written by a runner that was lost before it booked them. Returns None if
+    there was no such runner, and for a question, whose answers may be those of the run that it asks.
+    """
+    job = claim.job
+    begins = claim.fence == 1 and job.run_path is None
+    return None if begins or job.kind == "question" else job.images
+
 
 EVERY_S = 0.5
 _TITLES: tuple[tuple[type[BaseException], str], ...] = (
@@ -170,14 +311,14 @@ class ClaimEnd:
     run_path: str
     stop: threading.Event
 
-    def settle(self, account: SliceUse, ended: WorkEnded, reason: Failure | None = None) -> Job | None:
+    def record(self, account: SliceUse, ended: WorkEnded, reason: Failure | None = None) -> Job | None:
         """Records the end and returns the job; None if another runner has it by now. `reason`: why it was cancelled."""
         waited = False
         while True:
             try:
                 if waited:
                     self._resync(account)
-                return self._settled(account, ended, reason)
+                return self._recorded(account, ended, reason)
             except FencedError as error:
                 _log.warning("%s; its slice ended as %s", error, ended.how)
                 return None
@@ -188,30 +329,30 @@ class ClaimEnd:
                 if self.stop.wait(RETRY_S):
                     return None
 
-    def _settled(self, account: SliceUse, ended: WorkEnded, reason: Failure | None) -> Job:
+    def _recorded(self, account: SliceUse, ended: WorkEnded, reason: Failure | None) -> Job:
         job_id, fence = self.claim.job.id, self.claim.fence
         if not account.complete:
-            jobs.progress(self.db, job_id, fence, account.progress())
+            running.progress(self.db, job_id, fence, account.progress())
             account.booked()
         if ended.how == "finished":
-            return jobs.finish(self.db, job_id, fence, self.run_path, ended.classifier_hash, ended.each_classifier)
+            return running.finish(self.db, job_id, fence, self.run_path, ended.classifier_hash, ended.each_classifier)
         if ended.how == "cancelled":
-            return jobs.cancelled(self.db, job_id, fence, self.run_path, reason)
+            return running.cancelled(self.db, job_id, fence, self.run_path, reason)
         if ended.how == "failed":
             return self._failed(ended.problem or Problem(title="The job failed"), account.advanced)
-        return jobs.release(self.db, job_id, fence, run_path=self.run_path)
+        return running.release(self.db, job_id, fence, run_path=self.run_path)
 
     def _failed(self, problem: Problem, advanced: bool) -> Job:
         job_id, fence = self.claim.job.id, self.claim.fence
         if problem.busy and self.claim.job.kind == "question":  # whoever asks longer does not make it fail
-            return jobs.retry(self.db, job_id, fence, BUSY_S, "another question is asked of its run", counts=False)
+            return running.retry(self.db, job_id, fence, BUSY_S, "another question is asked of its run", counts=False)
         attempt = 0 if advanced else self.claim.job.attempt
         if problem.again and attempt + 1 < self.attempts:
             delay = min(LONGEST_DELAY_S, 2.0**attempt)
-            return jobs.retry(self.db, job_id, fence, delay, problem.title)
+            return running.retry(self.db, job_id, fence, delay, problem.title)
         failure = Failure(problem.title, problem.detail, problem.field, problem.location)
         # Who submits it again goes on with its run, unless the run itself, or what it names, is the problem.
-        return jobs.fail(self.db, job_id, fence, failure, self.run_path if problem.again else None)
+        return running.fail(self.db, job_id, fence, failure, self.run_path if problem.again else None)
 
     def _resync(self, account: SliceUse) -> None:
         """Reads from the ledger what it has booked for this claim, which nobody else changes."""
@@ -224,13 +365,13 @@ class ClaimEnd:
 def book_asked_run(db: Database, job: Job, run_path: str) -> None:
     """Books the size of the run that a question asked: a search for failures keeps the draws of its questions."""
     with suppress(OSError, DatabaseDownError):
-        jobs.resized(db, job.tenant_id, run_path.rstrip("/").rpartition("/")[2], measured(run_path).total)
+        running.resized(db, job.tenant_id, run_path.rstrip("/").rpartition("/")[2], measured(run_path).total)
 
 
 def key_problem(db: Database, job: Job) -> Failure | None:
     """Returns why a job must stop because its key no longer works; None if it may go on. The job is cancelled, and its
     run is kept."""
-    key = None if job.key_id is None else keys.why_not_working(db, job.key_id)
+    key = None if job.key_id is None else tenants.why_key_fails(db, job.key_id)
     if key is None:
         return None
     title = f"The key of this job {key}"

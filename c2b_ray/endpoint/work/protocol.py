@@ -36,8 +36,8 @@ Text = Annotated[str, Field(max_length=_LONGEST_TEXT)]
 class Start(_Message):
     """To the process, once: its job.
 
-    `until`: how long it may work before it hears `LeaseExtended`, by the clock of `clocks.now`. `strange`: it loads
-    files that a stranger uploaded, and may reach only the store of its run.
+    `until`: how long it may work before it hears `LeaseExtended`, by `steady_now`. `strange`: it loads files that a
+    stranger uploaded, and may reach only the store of its run.
     """
 
     type: Literal["start"] = "start"
@@ -58,7 +58,7 @@ class StopOrder(_Message):
 
 
 class LeaseExtended(_Message):
-    """To the process: its runner holds the job until this time, by the clock of `clocks.now`, which both share."""
+    """To the process: its runner holds the job until this time, by `steady_now`, a clock that both share."""
 
     type: Literal["held"] = "held"
     until: float

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 from ledgers import OpenDb, at_once, claimed, member
 
-from c2b_ray.endpoint.ledger import database, jobs, webhooks
+from c2b_ray.endpoint.ledger import database, jobs, running, tables, webhooks
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 
 _HOLD = """
@@ -80,10 +80,10 @@ class TestAlone:
         who, both = member(db), (db, open_db())
         for _ in range(5):
             claim = claimed(db, who)
-            jobs.finish(db, claim.job.id, claim.fence)
+            running.finish(db, claim.job.id, claim.fence)
             deleted = at_once(4, partial(_deleted, both, who.tenant_id, claim.job.id))
             assert sorted(one is None for one in deleted) == [False, True, True, True]
 
 
-def _deleted(both: tuple[Database, Database], tenant_id: str, job_id: str, number: int) -> jobs.Job | None:
+def _deleted(both: tuple[Database, Database], tenant_id: str, job_id: str, number: int) -> tables.Job | None:
     return jobs.set_deleted(both[number % 2], tenant_id, job_id)

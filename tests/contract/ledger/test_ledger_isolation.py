@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 from ledgers import PLENTY, claimed, everything, member, submit
 
-from c2b_ray.endpoint.ledger import audit_log, jobs, keys, locks, quotas, tenants, uploads, webhooks
-from c2b_ray.endpoint.ledger import quotas as buckets
-from c2b_ray.endpoint.ledger import webhooks as events
+from c2b_ray.endpoint.ledger import audit_log, jobs, quotas, running, tables, tenants, uploads, webhooks
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.errors import RunError
 
-CREATE = {"jobs.submit", "keys.create", "uploads.add", "uploads.check_room", "webhooks.create"}
+CREATE = {"jobs.submit", "tenants.create_key", "uploads.add", "uploads.check_room", "webhooks.create"}
 """Functions that take a tenant's id and only create what belongs to that tenant."""
 PARTS = {"quotas.add", "quotas.by_model", "quotas.locked_limits", "quotas.check_submission", "quotas.check_use",
          "quotas.check_running", "quotas.held", "uploads.upload_lock", "uploads.reader_of",
@@ -29,22 +27,25 @@ class TestIsolation:
         """Calls every function that takes a tenant's id, by one tenant for another's data."""
         who, other = member(db, "who"), member(db, "other")
         claim = claimed(db, who)
-        jobs.progress(db, claim.job.id, claim.fence, jobs.Progress(images={"m": 5}, model_seconds={"m": 1.0}, bytes=9))
+        running.progress(
+            db, claim.job.id, claim.fence, tables.Progress(images={"m": 5}, model_seconds={"m": 1.0}, bytes=9)
+        )
         upload, _ = uploads.add(db, who.tenant_id, None, uploads.NewUpload("a" * 64, "onnx", 9, "n", {}), PLENTY)
         hook = webhooks.create(db, who.tenant_id, "https://example.org", "s")
-        jobs.finish(db, claim.job.id, claim.fence, "runs/x", "hash", ["one", "two"])
+        running.finish(db, claim.job.id, claim.fence, "runs/x", "hash", ["one", "two"])
         submit(db, who, idempotency_key="k", body_hash="a")
         job_id, them, before = claim.job.id, other.tenant_id, everything(db)
         answers: dict[str, Any] = {
             "jobs.get": jobs.get(db, them, job_id),
             "jobs.page": jobs.page(db, them).items,
-            "jobs.page by classifiers": jobs.page(db, them, jobs.Filters(classifier_hash="hash")).items,
-            "jobs.page by classifier": jobs.page(db, them, jobs.Filters(classifier_hash="one")).items,
+            "jobs.page by classifiers": jobs.page(db, them, tables.Filters(classifier_hash="hash")).items,
+            "jobs.page by classifier": jobs.page(db, them, tables.Filters(classifier_hash="one")).items,
             "jobs.page after a cursor": jobs.page(db, them, cursor=(9e12, "z")).items,
             "jobs.listing": jobs.listing(db, them, jobs.JobFilters()).items,
             "jobs.request_cancel": jobs.request_cancel(db, them, job_id),
             "jobs.set_deleted": jobs.set_deleted(db, them, job_id),
             "jobs.submitted_before": jobs.submitted_before(db, them, "k", "a"),
+            "running.resized": running.resized(db, them, job_id, 9),
             "quotas.spend": quotas.spend(db, them, "0000-00-00", "9999-99-99"),
             "uploads.get": uploads.get(db, them, upload.sha256),
             "uploads.page": uploads.page(db, them)[0],
@@ -53,10 +54,10 @@ class TestIsolation:
             "webhooks.get": webhooks.get(db, them, hook.id),
             "webhooks.remove": webhooks.remove(db, them, hook.id),
             "webhooks.deliveries": webhooks.deliveries(db, them, hook.id),
-            "keys.get": keys.get(db, them, who.key_id),
-            "keys.revoke": keys.revoke(db, them, who.key_id),
-            "keys.rotate": keys.rotate(db, them, who.key_id),
-            "keys.listed": [key for key in keys.listed(db, them) if key.tenant_id != them],
+            "tenants.get_key": tenants.get_key(db, them, who.key_id),
+            "tenants.revoke_key": tenants.revoke_key(db, them, who.key_id),
+            "tenants.rotate_key": tenants.rotate_key(db, them, who.key_id),
+            "tenants.list_keys": [key for key in tenants.list_keys(db, them) if key.tenant_id != them],
             "audit_log.page": [entry for entry in audit_log.page(db, tenant_id=them) if entry.tenant_id != them],
         }
         assert {name: answer for name, answer in answers.items() if answer} == {}
@@ -85,10 +86,10 @@ class TestIsolation:
         claim = claimed(db, who)
         with pytest.raises(RunError, match="jobs wait or run"):
             tenants.remove(db, who.tenant_id)
-        jobs.progress(db, claim.job.id, claim.fence, jobs.Progress(images={"m": 5}))
-        jobs.finish(db, claim.job.id, claim.fence, None, "both", ["one", "two"])
+        running.progress(db, claim.job.id, claim.fence, tables.Progress(images={"m": 5}))
+        running.finish(db, claim.job.id, claim.fence, None, "both", ["one", "two"])
         uploads.add(db, who.tenant_id, None, uploads.NewUpload("a" * 64, "onnx", 9, "n", {}), PLENTY)
-        jobs.submit(db, who.tenant_id, None, jobs.NewJob("c2b", {}, {}, idempotency_key="k"), PLENTY)
+        jobs.submit(db, who.tenant_id, None, tables.NewJob("c2b", {}, {}, idempotency_key="k"), PLENTY)
         jobs.request_cancel(db, who.tenant_id, jobs.page(db, who.tenant_id).items[0].id)
         assert tenants.remove(db, who.tenant_id)
         assert not tenants.remove(db, who.tenant_id)
@@ -99,7 +100,7 @@ class TestIsolation:
 
 def _of_tenants() -> set[str]:
     """Returns the ledger's public functions that take a tenant's id."""
-    modules = (audit_log, buckets, events, jobs, keys, locks, quotas, tenants, uploads, webhooks)
+    modules = (audit_log, jobs, quotas, running, tenants, uploads, webhooks)
     return {
         f"{module.__name__.rpartition('.')[2]}.{name}"
         for module in modules

@@ -9,13 +9,13 @@ from ledgers import HOUR, PLENTY, at_once, claimed, many_granted, member, set_ro
 from sqlalchemy import select, update
 
 from c2b_ray.config.endpoint import Quotas
-from c2b_ray.endpoint.ledger import jobs, quotas, tables, webhooks
+from c2b_ray.endpoint.ledger import jobs, quotas, running, tables, webhooks
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.errors import ConfigError, RunError
 
 
 def states(db: Database, job_id: str) -> list[str]:
-    return [str(event.data["state"]) for event in webhooks.after(db, job_id) if event.kind == "state"]
+    return [str(event.data["state"]) for event in webhooks.events_after(db, job_id) if event.kind == "state"]
 
 
 class TestJobs:
@@ -30,7 +30,7 @@ class TestJobs:
         second = jobs.page(db, who.tenant_id, cursor=first.next, limit=3)
         assert [job.name for job in first.items + second.items] == [f"audit {number}" for number in (4, 3, 2, 1, 0)]
         assert second.next is None
-        assert jobs.page(db, who.tenant_id, jobs.Filters(name="audit 3")).items == [submitted[3]]
+        assert jobs.page(db, who.tenant_id, tables.Filters(name="audit 3")).items == [submitted[3]]
 
     def test_jobs_of_one_moment_are_each_on_one_page(self, db: Database) -> None:
         who = member(db)
@@ -48,7 +48,7 @@ class TestJobs:
 
     def test_an_idempotency_key_gives_the_first_job_again_and_refuses_another_body(self, db: Database) -> None:
         who, other = member(db), member(db, "other")
-        new = jobs.NewJob("c2b", {}, {}, idempotency_key="k", body_hash="a")
+        new = tables.NewJob("c2b", {}, {}, idempotency_key="k", body_hash="a")
         first, created = jobs.submit(db, who.tenant_id, None, new, Quotas(concurrent_jobs=1))
         assert created
         before = jobs.submitted_before(db, who.tenant_id, "k", "a")
@@ -57,7 +57,7 @@ class TestJobs:
         assert jobs.submitted_before(db, who.tenant_id, "l", "a") is None
         # So it does where one more job would exceed the quota.
         assert jobs.submit(db, who.tenant_id, None, new, Quotas(concurrent_jobs=1)) == (first, False)
-        with pytest.raises(jobs.IdempotencyConflictError) as refused:
+        with pytest.raises(tables.IdempotencyConflictError) as refused:
             jobs.submit(db, who.tenant_id, None, replace(new, body_hash="b"), PLENTY)
         assert refused.value.job_id == first.id
         of_other, created = jobs.submit(db, other.tenant_id, None, replace(new, body_hash="b"), PLENTY)
@@ -68,14 +68,14 @@ class TestJobs:
 
     def test_a_refused_submission_leaves_its_idempotency_key_unused(self, db: Database) -> None:
         who = member(db)
-        new = jobs.NewJob("c2b", {}, {}, idempotency_key="k", body_hash="a")
+        new = tables.NewJob("c2b", {}, {}, idempotency_key="k", body_hash="a")
         with pytest.raises(quotas.QuotaDenial):
             jobs.submit(db, who.tenant_id, None, new, Quotas(concurrent_jobs=0))
         assert jobs.submit(db, who.tenant_id, None, new, PLENTY)[1]
 
     def test_many_submissions_with_one_key_at_once_are_one_job(self, db: Database) -> None:
         who = member(db)
-        new = jobs.NewJob("c2b", {}, {}, idempotency_key="k", body_hash="a")
+        new = tables.NewJob("c2b", {}, {}, idempotency_key="k", body_hash="a")
         answers = at_once(8, lambda _: jobs.submit(db, who.tenant_id, None, new, PLENTY))
         assert len({job.id for job, _ in answers}) == 1
         assert sum(created for _, created in answers) == 1
@@ -86,7 +86,7 @@ class TestJobs:
 
         def one(_: int) -> bool:
             try:
-                return jobs.submit(db, who.tenant_id, None, jobs.NewJob("c2b", {}, {}), PLENTY)[1]
+                return jobs.submit(db, who.tenant_id, None, tables.NewJob("c2b", {}, {}), PLENTY)[1]
             except quotas.QuotaDenial:
                 return False
 
@@ -100,11 +100,11 @@ class TestJobs:
         assert cancelled.state == "cancelled"
         assert cancelled.ended is not None
         claim = claimed(db, who)
-        running = jobs.request_cancel(db, who.tenant_id, claim.job.id)
-        assert running is not None
-        assert running.state == "running"
-        assert jobs.renew(db, claim.job.id, claim.fence, 30).cancel
-        ended = jobs.cancelled(db, claim.job.id, claim.fence)
+        cancelling = jobs.request_cancel(db, who.tenant_id, claim.job.id)
+        assert cancelling is not None
+        assert cancelling.state == "running"
+        assert running.renew(db, claim.job.id, claim.fence, 30).cancel
+        ended = running.cancelled(db, claim.job.id, claim.fence)
         assert ended.state == "cancelled"
         assert jobs.request_cancel(db, who.tenant_id, claim.job.id) == ended
         assert states(db, claim.job.id) == ["queued", "queued", "running", "running", "cancelled"]
@@ -116,8 +116,8 @@ class TestJobs:
         cancelled = jobs.request_cancel(db, who.tenant_id, claim.job.id)
         assert cancelled is not None
         assert cancelled.state == "cancelled"
-        with pytest.raises(jobs.FencedError):
-            jobs.finish(db, claim.job.id, claim.fence)
+        with pytest.raises(tables.FencedError):
+            running.finish(db, claim.job.id, claim.fence)
 
     def test_only_an_ended_job_is_deleted_and_it_is_in_no_list_then(self, db: Database) -> None:
         who = member(db)

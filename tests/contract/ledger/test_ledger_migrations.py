@@ -9,7 +9,7 @@ import pytest
 from ledgers import PLENTY, OpenDb, at_once, claimed, everything, member, submit
 from sqlalchemy import text
 
-from c2b_ray.endpoint.ledger import audit_log, jobs, migrations, tables, uploads, webhooks
+from c2b_ray.endpoint.ledger import audit_log, jobs, migrations, running, tables, uploads, webhooks
 from c2b_ray.endpoint.ledger.database import Database, SchemaError
 from c2b_ray.errors import ConfigError
 
@@ -20,7 +20,7 @@ class TestMigrations:
         claim = claimed(db, who)
         uploads.add(db, who.tenant_id, None, uploads.NewUpload("a" * 64, "onnx", 9, "n", {}), PLENTY)
         webhooks.create(db, who.tenant_id, "https://example.org", "s")
-        jobs.finish(db, claim.job.id, claim.fence)
+        running.finish(db, claim.job.id, claim.fence)
         before = everything(db)
         assert migrations.migrate(db, "0001") == (migrations.newest(), "0001")
         with pytest.raises(SchemaError, match="c2b endpoint migrate"):

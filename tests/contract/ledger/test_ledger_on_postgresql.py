@@ -12,7 +12,7 @@ import postgres
 import pytest
 from sqlalchemy import exc, text
 
-from c2b_ray.endpoint.ledger import audit_log, jobs, keys, locks, tables
+from c2b_ray.endpoint.ledger import audit_log, jobs, running, tables, tenants
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 
 pytestmark = pytest.mark.long
@@ -63,7 +63,7 @@ class TestOutages:
             postgres_server.kill()
             _until(lambda: len(downs) > 8)
             with pytest.raises(DatabaseDownError) as down:
-                jobs.renew(db, claim.job.id, claim.fence, 30)
+                running.renew(db, claim.job.id, claim.fence, 30)
             with pytest.raises(DatabaseDownError):
                 jobs.get(db, who.tenant_id, claim.job.id)
             postgres_server.start()
@@ -76,8 +76,8 @@ class TestOutages:
         # At most what each thread was committing when the server died is there without anybody having been told.
         assert len(kept) <= len(submitted) + 1 + SUBMITTERS
         assert audit_log.verify(db) is None
-        jobs.renew(db, claim.job.id, claim.fence, 30)  # the runner goes on
-        assert jobs.finish(db, claim.job.id, claim.fence).state == "finished"
+        running.renew(db, claim.job.id, claim.fence, 30)  # the runner goes on
+        assert running.finish(db, claim.job.id, claim.fence).state == "finished"
 
     def test_a_connection_that_ended_while_it_was_idle_is_replaced_unnoticed(
         self, db: ledgers.SetDatabase, open_db: Callable[[], Database], monkeypatch: pytest.MonkeyPatch
@@ -134,8 +134,8 @@ class TestOutages:
         holder.kill()
         holder.communicate()
         assert ledgers.submit(db, who).state == "queued"
-        assert locks.take(db, "x", "me", 5) is not None
-        assert keys.listed(db, who.tenant_id) != []
+        assert running.take_lease(db, "x", "me", 5) is not None
+        assert tenants.list_keys(db, who.tenant_id) != []
 
 
 _HOLD = """

@@ -8,7 +8,7 @@ import pytest
 from ledgers import HOUR, SetDatabase, at_once, claimed, member, submit
 from sqlalchemy import delete, select, update
 
-from c2b_ray.endpoint.ledger import audit_log, jobs, tables, webhooks
+from c2b_ray.endpoint.ledger import audit_log, jobs, running, tables, webhooks
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.errors import RunError
 
@@ -120,7 +120,7 @@ class TestWebhooks:
         webhooks.create(db, other.tenant_id, "https://example.org/other", "s")
         claim = claimed(db, who)
         assert webhooks.due(db) == []
-        jobs.finish(db, claim.job.id, claim.fence)
+        running.finish(db, claim.job.id, claim.fence)
         due = webhooks.due(db)
         assert {hook.id for _, hook in due} == {hook.id for hook in hooks}
         assert {one.job_id for one, _ in due} == {claim.job.id}
@@ -140,11 +140,11 @@ class TestWebhooks:
         many, other = member(db), member(db, "other")
         hooks = [webhooks.create(db, many.tenant_id, "https://slow.example.org", "s") for _ in range(12)]
         claim = claimed(db, many)
-        jobs.finish(db, claim.job.id, claim.fence)
+        running.finish(db, claim.job.id, claim.fence)
         db.skew = 5
         webhooks.create(db, other.tenant_id, "https://example.org", "s")
         claim = claimed(db, other)
-        jobs.finish(db, claim.job.id, claim.fence)
+        running.finish(db, claim.job.id, claim.fence)
         first = webhooks.due(db, 4)
         assert [hook.tenant_id for _, hook in first].count(other.tenant_id) == 1
         assert len(first) + len(webhooks.due(db, 100)) == len(hooks) + 1
@@ -153,7 +153,7 @@ class TestWebhooks:
         who = member(db)
         webhooks.create(db, who.tenant_id, "https://example.org", "s")
         claim = claimed(db, who)
-        jobs.finish(db, claim.job.id, claim.fence)
+        running.finish(db, claim.job.id, claim.fence)
         db.skew = -HOUR
         [(delivery, _)] = webhooks.due(db)
         assert webhooks.due(db) == []  # a sender has it now
@@ -172,7 +172,7 @@ class TestWebhooks:
                 assert webhooks.remove(db, who.tenant_id, hooks[number // 2].id)
             else:
                 claim = claims[number // 2]
-                jobs.finish(db, claim.job.id, claim.fence)
+                running.finish(db, claim.job.id, claim.fence)
 
         at_once(12, work)
         assert {job.state for job in jobs.page(db, who.tenant_id).items} == {"finished"}

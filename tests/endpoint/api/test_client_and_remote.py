@@ -15,9 +15,8 @@ from safetensors.numpy import save
 
 from c2b_ray.client import Endpoint
 from c2b_ray.client.http import BusyError, NotAllowedError, NotThereError, RefusedError, UnreachableError
-from c2b_ray.endpoint.api import catalog
-from c2b_ray.endpoint.ledger import jobs
-from c2b_ray.endpoint.policy import parts
+from c2b_ray.endpoint.api import catalog, uploads
+from c2b_ray.endpoint.ledger import running
 from c2b_ray.errors import ConfigError, SourceError
 
 
@@ -36,7 +35,7 @@ def test_a_job_is_submitted_followed_and_read(endpoint, client):
         time.sleep(0.3)
         for number in range(3):
             add_event(endpoint.db, job["id"], "progress", {"stage": "draw", "done": number})
-        jobs.finish(endpoint.db, job["id"], claim.fence)
+        running.finish(endpoint.db, job["id"], claim.fence)
 
     runner = threading.Thread(target=work)
     runner.start()
@@ -50,7 +49,7 @@ def test_a_job_is_submitted_followed_and_read(endpoint, client):
 
 
 def test_who_waits_for_a_job_that_does_not_begin_waits_no_longer_than_said(client, monkeypatch):
-    from c2b_ray.endpoint.api import events as streams
+    from c2b_ray.endpoint.api import jobs as streams
 
     monkeypatch.setattr(streams, "PING_SECONDS", 1)
     job = client.submit("c2b", CONFIG)
@@ -193,7 +192,7 @@ class BreaksOff(httpx.HTTPTransport):
 
 
 def test_a_large_file_that_broke_off_goes_on_where_it_ended_and_is_sent_once(endpoint, url, tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "PART_BYTES", 1000)
+    monkeypatch.setattr(uploads, "PART_BYTES", 1000)
     monkeypatch.setattr(catalog, "PART_BYTES", 1000)
     path, told = tmp_path / "w.safetensors", []
     path.write_bytes(save({"w": np.random.default_rng(5).normal(size=1000)}))

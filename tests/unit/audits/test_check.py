@@ -92,7 +92,7 @@ def test_what_the_run_would_refuse_is_refused(folder, capsys):
 
 
 def test_the_command_prints_an_object_or_lines(folder, capsys):
-    from c2b_ray.cli.check import check as command
+    from c2b_ray.cli.doctor import check as command
 
     command(audit_file(folder), "auto", True)
     told = json.loads(capsys.readouterr().out)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from c2b_ray.endpoint.ledger import keys
+from c2b_ray.endpoint.ledger import tenants
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.text import without_credentials
 
@@ -25,10 +25,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "c2b-endpoint"
 
 
-def verified(folder: Path, text: str) -> keys.Key | None:
+def verified(folder: Path, text: str) -> tenants.Key | None:
     db = Database(f"sqlite:///{folder / 'ledger.db'}")
     try:
-        return keys.verify(db, text)
+        return tenants.verify_key(db, text)
     finally:
         db.close()
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from c2b_ray.cli import remote, remote_judging
+from c2b_ray.cli import remote
 
 ROWS = [{"target_class": "bus", "phi": -0.3}, {"target_class": "boat", "phi": None}]
 
@@ -30,7 +30,7 @@ class Endpoint:
 
 @pytest.fixture(autouse=True)
 def connected(monkeypatch):
-    for module in (remote, remote_judging):
+    for module in (remote, remote):
         monkeypatch.setattr(module, "connected", Endpoint)
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from c2b_ray.cli.commands import app
-from c2b_ray.cli.examples import PANELS
+from c2b_ray.cli.commands import PANELS, app
 
 GROUP = typer.main.get_command(app)
 
@@ -29,7 +28,7 @@ LEAVES = dict(leaves(GROUP))
 def test_the_example_of_a_command_is_one_that_it_takes(words: str) -> None:
     command = LEAVES[words]
     shown = f"Example: c2b {words.removesuffix(' run')} "
-    assert command.epilog, f"c2b {words} has no example in cli/examples.py"
+    assert command.epilog, f"c2b {words} has no example in cli/commands.py"
     assert command.epilog.startswith(shown)
     # Parses the arguments, as a call does, and runs nothing; what is missing or unknown is an error.
     command.make_context(words, shlex.split(command.epilog.removeprefix(shown)))

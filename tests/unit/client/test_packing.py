@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from c2b_ray.client.packing import Images, pack
+from c2b_ray.client.local_files import Images, pack
 from c2b_ray.errors import SourceError
 from c2b_ray.storage.labelled import LabelledTable
 

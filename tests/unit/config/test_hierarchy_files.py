@@ -8,7 +8,7 @@ import pytest
 from timm.data import ImageNetInfo
 
 from c2b_ray.audits.failures.discovery.candidates import Hierarchy
-from c2b_ray.config.hierarchy import prompt_name, read_hierarchy, read_wordnet
+from c2b_ray.config.classifiers import prompt_name, read_hierarchy, read_wordnet
 from c2b_ray.errors import ConfigError
 from c2b_ray.world.scenes import CLASSES
 

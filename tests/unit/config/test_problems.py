@@ -8,7 +8,7 @@ from c2b_ray.audits.dataset.config import DatasetConfig
 from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.config.latent import LatentConfig
-from c2b_ray.config.problems import first_problem
+from c2b_ray.config.reading import first_problem
 
 LATENT = {"classifier": "world:resnet-planted-1", "generator": "world:diffusion", "label": "boat"}
 CLIP = {"models": {"a": "world:clip", "b": "world:clip-05"}, "datasets": {"d": {"table": "t", "attributes": ["x"]}}}

@@ -102,7 +102,9 @@ def test_a_caption_stands_beneath_its_row_of_pictures():
     rows = [[Frame("data:,a", "first", [])], [Frame("data:,b", "second", [])]]
     html = page(Strips(rows, ["of a", (Span("of b", style="said"),)], "cards"))
     assert '<div class="strips cards">' in html
-    assert html.index("first") < html.index("of a") < html.index("second") < html.index('<span class="said">of b</span>')
+    assert (
+        html.index("first") < html.index("of a") < html.index("second") < html.index('<span class="said">of b</span>')
+    )
 
 
 def test_marks_become_spans_and_nothing_else_does():

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from c2b_ray.errors import ConfigError, ServiceError, SpecError
-from c2b_ray.serving import batching as hands_module
+from c2b_ray.serving import batching
 from c2b_ray.serving.batching import BatchSettings, CachedSettings, ModelThreads, RequestBatcher, settings_of
 
 
@@ -172,7 +172,7 @@ def test_health_is_tested_when_idle_and_taken_at_its_word_when_busy(monkeypatch:
         work = asyncio.create_task(model_threads.run(go.wait))
         await asyncio.sleep(0.05)
         await model_threads.check(sick, every_s=0.0)
-        monkeypatch.setattr(hands_module, "STUCK_AFTER_S", 0.01)
+        monkeypatch.setattr(batching, "STUCK_AFTER_S", 0.01)
         with pytest.raises(ServiceError, match="has been running"):
             await model_threads.check(sick)
         go.set()

@@ -6,7 +6,7 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from c2b_ray.serving.leases import AppUsers, Lease
+from c2b_ray.serving.ensure import AppUsers, Lease
 
 ONE, TWO, THREE = Lease("01", "a"), Lease("02", "b"), Lease("02", "c")
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from c2b_ray import prompts
 from c2b_ray.audits.failures.discovery.sentences import DroppedSentence, behind, caption, finished, noun, split, usable
-from c2b_ray.config.hierarchy import Ancestry, Entry
+from c2b_ray.config.classifiers import Ancestry, Entry
 from c2b_ray.errors import Argument, ConfigError, ReplyError, nearest
 from c2b_ray.names import mentions, normalise
 from c2b_ray.roles import ChatReply, ChatRequest

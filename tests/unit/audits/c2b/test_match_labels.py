@@ -3,7 +3,7 @@
 import pytest
 
 from c2b_ray.audits.c2b.match_labels import match
-from c2b_ray.config.hierarchy import imagenet_kinds, read_hierarchy
+from c2b_ray.config.classifiers import imagenet_kinds, read_hierarchy
 
 UNNAMED = [f"label_{i}" for i in range(1000)]
 

@@ -430,7 +430,7 @@ def test_c2b_check_shows_each_label_s_own_probability_and_which_are_given(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from c2b_ray.audits.check import check
-    from c2b_ray.cli.check import check as command
+    from c2b_ray.cli.doctor import check as command
 
     def file(**fields: Any) -> str:
         path = world.folder / "audit.yaml"

@@ -1,6 +1,6 @@
 """Lists of administration come in pages, and all pages together are the list."""
 
-from c2b_ray.endpoint.ledger import keys, quotas, tenants
+from c2b_ray.endpoint.ledger import quotas, tenants
 
 
 def pages(client, path, limit, **filters):
@@ -18,14 +18,14 @@ def pages(client, path, limit, **filters):
 def test_pages_of_keys_tenants_and_use_are_the_whole_lists(endpoint):
     db, tenant = endpoint.db, endpoint.tenants["a"]
     for number in range(5):
-        made = keys.create(db, tenant, f"key {number}")
+        made = tenants.create_key(db, tenant, f"key {number}")
         tenants.create(db, f"tenant-{number}")
         with db.transaction() as tx:
             quotas.add(tx, tenant, made.key.id, "m", 1, 0.5)
     operator, days = endpoint.as_("operator"), {"first_day": "2026-01-01", "last_day": "2999-01-01"}
     spent = quotas.spend(db, None, *days.values())
     for path, filters, name, wanted in (
-        ("/v1/admin/keys", {}, "id", [one.id for one in keys.listed(db, None)]),
+        ("/v1/admin/keys", {}, "id", [one.id for one in tenants.list_keys(db, None)]),
         ("/v1/admin/tenants", {}, "id", [one.id for one in tenants.every(db)]),
         ("/v1/admin/usage", days, "key_id", [one.key_id for one in spent]),
     ):
@@ -40,7 +40,7 @@ def test_pages_of_keys_tenants_and_use_are_the_whole_lists(endpoint):
 
 def test_a_cursor_of_another_list_or_tenant_is_refused(endpoint):
     operator = endpoint.as_("operator")
-    keys.create(endpoint.db, endpoint.tenants["a"], "one more")
+    tenants.create_key(endpoint.db, endpoint.tenants["a"], "one more")
     cursor = operator.get("/v1/admin/keys", params={"limit": 1}).json()["next"]
     for client, path in ((operator, "/v1/admin/tenants"), (endpoint.as_("admin"), "/v1/admin/keys")):
         assert client.get(path, params={"cursor": cursor}).json()["code"] == "bad_cursor"

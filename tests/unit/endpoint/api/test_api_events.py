@@ -6,10 +6,10 @@ import time
 import pytest
 from ledgers import add_event
 
-from c2b_ray.endpoint.api import events as streaming
+from c2b_ray.endpoint.api import jobs as streaming
 from c2b_ray.endpoint.api import watch as watching
 from c2b_ray.endpoint.api.watch import EventFollower, JobWatcher, Reader
-from c2b_ray.endpoint.ledger import jobs, keys, webhooks
+from c2b_ray.endpoint.ledger import jobs, running, tenants, webhooks
 
 
 def parsed(text):
@@ -38,11 +38,11 @@ def test_an_ended_job_is_replayed_from_the_last_event_seen_and_then_no_more(endp
 def test_an_id_of_another_job_or_of_none_leaves_nothing_out(endpoint):
     job, other = endpoint.finish(), endpoint.finish()
     client, path = endpoint.as_("a"), f"/v1/audits/{job.id}/events"
-    whole, last_of_other = parsed(client.get(path).text), webhooks.seen(endpoint.db, other.id, 0)[1]
+    whole, last_of_other = parsed(client.get(path).text), webhooks.find_event(endpoint.db, other.id, 0)[1]
     assert last_of_other > whole[-1][0]
     for strange in (last_of_other, last_of_other + 1000, 10**18 - 1):
         assert parsed(client.get(path, headers={"Last-Event-ID": str(strange)}).text) == whole
-    first_of_other = min(event.id for event in webhooks.after(endpoint.db, other.id))
+    first_of_other = min(event.id for event in webhooks.events_after(endpoint.db, other.id))
     behind = f"/v1/audits/{other.id}/events"
     assert parsed(client.get(behind, headers={"Last-Event-ID": str(whole[0][0])}).text)[0][0] == first_of_other
 
@@ -79,7 +79,7 @@ def follower(job_id, tenant_id="", key_id=""):
 @pytest.fixture
 def anybody(endpoint):
     """The key of somebody who reads."""
-    return keys.create(endpoint.db, endpoint.tenants["a"], "reads").key.id
+    return tenants.create_key(endpoint.db, endpoint.tenants["a"], "reads").key.id
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_streams_get_new_events_once_each_and_end_with_the_job(endpoint, quick, 
             for number in range(5):
                 await asyncio.to_thread(add_event, endpoint.db, job_id, "progress", {"done": number})
         for job_id, claim in zip(job_ids, claims, strict=True):
-            await asyncio.to_thread(jobs.finish, endpoint.db, job_id, claim.fence)
+            await asyncio.to_thread(running.finish, endpoint.db, job_id, claim.fence)
         return await asyncio.gather(*following)
 
     for number, seen in enumerate(asyncio.run(all_of_them())):
@@ -137,8 +137,8 @@ def test_a_stream_that_its_client_left_is_forgotten_and_one_ends_in_time(endpoin
 def test_the_streams_of_a_key_end_soon_after_it_was_revoked_and_no_others(endpoint, quick, monkeypatch):
     monkeypatch.setattr(watching, "CHECK_SECONDS", 0.05)
     tenant_id, job_id = endpoint.tenants["a"], endpoint.submit()["id"]
-    ends = [keys.create(endpoint.db, tenant_id, name).key.id for name in ("revoked", "rotated")]
-    stays = keys.create(endpoint.db, tenant_id, "stays").key.id
+    ends = [tenants.create_key(endpoint.db, tenant_id, name).key.id for name in ("revoked", "rotated")]
+    stays = tenants.create_key(endpoint.db, tenant_id, "stays").key.id
     watch = JobWatcher(endpoint.db)
 
     async def read(key_id):
@@ -149,8 +149,8 @@ def test_the_streams_of_a_key_end_soon_after_it_was_revoked_and_no_others(endpoi
         staying = asyncio.create_task(read(stays))
         while len(watch) < 3:
             await asyncio.sleep(0.01)
-        await asyncio.to_thread(keys.revoke, endpoint.db, tenant_id, ends[0])
-        await asyncio.to_thread(keys.rotate, endpoint.db, tenant_id, ends[1], 0.0)
+        await asyncio.to_thread(tenants.revoke_key, endpoint.db, tenant_id, ends[0])
+        await asyncio.to_thread(tenants.rotate_key, endpoint.db, tenant_id, ends[1], 0.0)
         await asyncio.wait_for(asyncio.gather(*leaving), 20)
         assert len(watch) == 1
         await asyncio.to_thread(jobs.request_cancel, endpoint.db, tenant_id, job_id)
@@ -180,7 +180,7 @@ def test_streams_wait_while_the_ledger_is_down(endpoint, quick, anybody, monkeyp
         following = asyncio.create_task(follow())
         await asyncio.sleep(0.1)
         down.clear()
-        await asyncio.to_thread(jobs.finish, endpoint.db, job_id, claim.fence)
+        await asyncio.to_thread(running.finish, endpoint.db, job_id, claim.fence)
         return await following
 
     assert asyncio.run(scenario())[-1].data["state"] == "finished"
@@ -188,7 +188,7 @@ def test_streams_wait_while_the_ledger_is_down(endpoint, quick, anybody, monkeyp
 
 def test_a_stream_lasts_as_long_as_its_key_by_the_clock_of_the_database(endpoint, monkeypatch):
     job = endpoint.finish()
-    key = keys.create(endpoint.db, job.tenant_id, "short", ["read"], expires_in=60.0)
+    key = tenants.create_key(endpoint.db, job.tenant_id, "short", ["read"], expires_in=60.0)
     context = endpoint.app.state.context
     monkeypatch.setattr(time, "time", lambda: key.key.expires + 3600)  # this host's clock is an hour ahead
     endpoint.db.engine.dispose()

@@ -9,8 +9,8 @@ import pytest
 from endpoint_app import started
 from safetensors.numpy import save
 
-from c2b_ray.endpoint.policy import parts
-from c2b_ray.endpoint.policy.uploads import sweep
+from c2b_ray.endpoint.policy import uploads
+from c2b_ray.endpoint.policy.uploads import sweep_uploads
 
 WEIGHTS = save({"w": np.arange(1000, dtype=np.float32)})
 
@@ -37,11 +37,11 @@ def test_parts_in_any_order_become_the_file(endpoint):
     assert put(client, WEIGHTS, 2, WEIGHTS[3000:]).status_code == 200
     there = client.get(f"/v1/uploads/{hash_of(WEIGHTS)}/parts").json()
     assert [(one["number"], one["bytes"]) for one in there["parts"]] == [(0, 1500), (1, 1500), (2, len(WEIGHTS) - 3000)]
-    assert there["part_bytes"] == parts.PART_BYTES
+    assert there["part_bytes"] == uploads.PART_BYTES
     stored = join(client, WEIGHTS)
     assert (stored.status_code, stored.json()["spec"]) == (201, f"upload:{hash_of(WEIGHTS)}")
     assert client.get(f"/v1/uploads/{hash_of(WEIGHTS)}/parts").status_code == 404
-    assert not parts.unfinished(endpoint.context.tenant_root(endpoint.tenants["a"]))
+    assert not uploads.unfinished_parts(endpoint.context.tenant_root(endpoint.tenants["a"]))
     assert client.get(f"/v1/uploads/{hash_of(WEIGHTS)}").status_code == 200
     assert join(client, b"never sent").status_code == 404
 
@@ -54,7 +54,7 @@ def test_a_file_that_is_here_is_joined_again(endpoint):
     assert (stored.status_code, again.status_code, again.json()) == (201, 200, stored.json())
     assert put(client, data, 1, data[50:]).status_code == 200, "the colleague's second part"
     assert join(client, data).status_code == 200
-    assert hash_of(data) not in parts.unfinished(endpoint.context.tenant_root(endpoint.tenants["a"]))
+    assert hash_of(data) not in uploads.unfinished_parts(endpoint.context.tenant_root(endpoint.tenants["a"]))
     assert join(client, data, "csv").status_code == 404, "of another kind it is not here"
 
 
@@ -99,9 +99,9 @@ def test_a_path_that_names_no_part_is_refused(endpoint, path):
 
 def test_a_part_too_large_or_too_far_is_refused(endpoint):
     client = endpoint.as_("a")
-    data = b"x" * (parts.PART_BYTES + 1)
+    data = b"x" * (uploads.PART_BYTES + 1)
     assert put(client, data, 0, data).status_code == 413
-    beyond = endpoint.config.policy.upload_bytes // parts.PART_BYTES + 1
+    beyond = endpoint.config.policy.upload_bytes // uploads.PART_BYTES + 1
     assert put(client, b"x", beyond, b"x").status_code == 413
 
 
@@ -112,14 +112,14 @@ def test_parts_count_towards_the_quota_and_are_of_few_files(tmp_path):
     assert put(client, b"1", 0, b"1" * 600).status_code == 200, "the same part again takes no more room"
     answer = put(client, b"2", 0, b"2" * 600)
     assert (answer.status_code, answer.json()["code"]) == (429, "quota_exceeded")
-    for number in range(parts.MOST_UNFINISHED - 1):
+    for number in range(uploads.MOST_UNFINISHED_FILES - 1):
         assert put(client, f"other {number}".encode(), 0, b"x").status_code == 200
     answer = put(client, b"one more", 0, b"x")
     assert (answer.status_code, answer.json()["code"]) == (429, "too_many_uploads")
     root = endpoint.context.tenant_root(endpoint.tenants["b"])
-    for name in parts.unfinished(root):
+    for name in uploads.unfinished_parts(root):
         os.utime(f"{root}/uploads/.incoming/{name}", (0, 0))
-    assert sweep(root) == parts.MOST_UNFINISHED
+    assert sweep_uploads(root) == uploads.MOST_UNFINISHED_FILES
     assert put(client, b"one more", 0, b"x").status_code == 200
     endpoint.db.close()
 

@@ -10,17 +10,17 @@ from c2b_ray.endpoint.policy.uploads import UploadReceiver
 
 
 def test_a_tenant_has_its_places_and_others_have_theirs():
-    places = UploadSlots()
-    held = [places.one("a") for _ in range(OF_A_TENANT)]
+    slots = UploadSlots()
+    held = [slots.hold("a") for _ in range(OF_A_TENANT)]
     for one in held:
         one.__enter__()
-    with pytest.raises(ProblemError) as refused, places.one("a"):
+    with pytest.raises(ProblemError) as refused, slots.hold("a"):
         pass
     assert (refused.value.status, refused.value.code) == (429, "too_many_uploads")
-    with places.one("b"):
+    with slots.hold("b"):
         pass
     held[0].__exit__(None, None, None)
-    with places.one("a"):
+    with slots.hold("a"):
         pass
 
 
@@ -28,7 +28,7 @@ def test_an_upload_too_many_is_told_to_wait_and_one_that_is_refused_gives_its_pl
     client, sent = endpoint.as_("a"), {"content": b"no model", "headers": {"X-Upload-Kind": "onnx"}}
     for _ in range(OF_A_TENANT + 2):
         assert client.post("/v1/uploads", **sent).status_code == 422
-    held = [endpoint.context.places.one(endpoint.tenants["a"]) for _ in range(OF_A_TENANT)]
+    held = [endpoint.context.upload_slots.hold(endpoint.tenants["a"]) for _ in range(OF_A_TENANT)]
     for one in held:
         one.__enter__()
     answer = client.post("/v1/uploads", **sent)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from PIL import Image
 
-from c2b_ray.endpoint.api import uploads as routes
+from c2b_ray.endpoint.api import uploads
 
 
 def test_the_same_bytes_are_one_upload_of_one_kind(endpoint):
@@ -57,14 +57,14 @@ def test_bytes_that_are_sent_while_they_are_deleted_are_there_afterwards(endpoin
     Image.new("RGB", (7, 9)).save(picture, "PNG")
     client, headers = endpoint.as_("a"), {"X-Upload-Kind": "image"}
     sha256 = client.post("/v1/uploads", content=picture.getvalue(), headers=headers).json()["sha256"]
-    deleting, sent, remove = threading.Event(), threading.Event(), routes.remove_stored
+    deleting, sent, remove = threading.Event(), threading.Event(), uploads.remove_upload
 
     def slow(*args):
         deleting.set()
         sent.wait(1)
         remove(*args)
 
-    monkeypatch.setattr(routes, "remove_stored", slow)
+    monkeypatch.setattr(uploads, "remove_upload", slow)
     with ThreadPoolExecutor(1) as other:
         deletion = other.submit(client.delete, f"/v1/uploads/{sha256}")
         assert deleting.wait(10)

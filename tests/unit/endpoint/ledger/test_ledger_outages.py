@@ -15,7 +15,7 @@ import ledgers
 import pytest
 from sqlalchemy import event
 
-from c2b_ray.endpoint.ledger import audit_log, database, jobs, keys, migrations
+from c2b_ray.endpoint.ledger import audit_log, database, jobs, migrations, tenants
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.errors import ConfigError, StorageError
 
@@ -29,14 +29,14 @@ def test_a_lock_that_another_process_holds_is_an_outage_that_passes(
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
     db = open_db()
     who = ledgers.member(db)
-    job, text = ledgers.submit(db, who), keys.create(db, who.tenant_id, "ci").text
+    job, text = ledgers.submit(db, who), tenants.create_key(db, who.tenant_id, "ci").text
     other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(DatabaseDownError, match="busy") as down:
         ledgers.submit(db, who)
     assert down.value.retry_after > 0
     assert jobs.get(db, who.tenant_id, job.id) == job  # who reads waits for nobody
-    assert keys.KeyRing(db).verify(text) is not None
+    assert tenants.KeyRing(db).verify(text) is not None
     other.execute("ROLLBACK")
     other.close()
     assert ledgers.submit(db, who).state == "queued"
@@ -157,11 +157,11 @@ def test_a_process_that_is_killed_while_it_submits_leaves_what_it_was_told_is_ke
 _SUBMIT_ON = """
 import sys
 from c2b_ray.config.endpoint import Quotas
-from c2b_ray.endpoint.ledger import jobs
+from c2b_ray.endpoint.ledger import jobs, tables
 from c2b_ray.endpoint.ledger.database import Database
 db, limits = Database(sys.argv[1]), Quotas(concurrent_jobs=10**6)
 while True:
-    print(jobs.submit(db, sys.argv[2], None, jobs.NewJob("c2b", {}, {}), limits)[0].id, flush=True)
+    print(jobs.submit(db, sys.argv[2], None, tables.NewJob("c2b", {}, {}), limits)[0].id, flush=True)
 """
 
 

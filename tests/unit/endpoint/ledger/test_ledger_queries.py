@@ -10,8 +10,7 @@ import pytest
 from sqlalchemy import event
 
 from c2b_ray.config.endpoint import Quotas
-from c2b_ray.endpoint.ledger import jobs, keys, quotas, tables, uploads, webhooks
-from c2b_ray.endpoint.ledger import quotas as usage
+from c2b_ray.endpoint.ledger import jobs, quotas, running, tables, tenants, uploads, webhooks
 from c2b_ray.endpoint.ledger.database import Database
 
 LIMITS = Quotas(images_per_day=10**9, model_seconds_per_day={"*": 1e9})
@@ -49,26 +48,26 @@ def works(db: Database) -> dict[str, Callable[[], Any]]:
     claim = ledgers.claimed(db, who)
     job_id, fence = claim.job.id, claim.fence
     lead = ledgers.leader(db)
-    text = keys.create(db, who.tenant_id, "x").text
-    new = jobs.NewJob("c2b", {}, {}, idempotency_key="k", body_hash="h")
-    report = jobs.Progress("classify", 1, 2, images={"m": 1}, model_seconds={"m": 1.0})
+    text = tenants.create_key(db, who.tenant_id, "x").text
+    new = tables.NewJob("c2b", {}, {}, idempotency_key="k", body_hash="h")
+    report = tables.Progress("classify", 1, 2, images={"m": 1}, model_seconds={"m": 1.0})
     return {
-        "keys.verify": lambda: keys.verify(db, text),
+        "tenants.verify_key": lambda: tenants.verify_key(db, text),
         "jobs.get": lambda: jobs.get(db, who.tenant_id, job_id),
         "jobs.page": lambda: jobs.page(db, who.tenant_id, cursor=(1.0, "x")),
         "jobs.submit": lambda: jobs.submit(db, who.tenant_id, None, new, LIMITS),
-        "jobs.waiting": lambda: jobs.waiting(db),
-        "jobs.running": lambda: jobs.running(db),
-        "jobs.grant": lambda: jobs.grant(db, job_id, lead),
-        "jobs.claim": lambda: jobs.claim(db, "r", 30),
-        "jobs.sweep": lambda: jobs.sweep(db),
-        "jobs.renew": lambda: jobs.renew(db, job_id, fence, 30),
-        "jobs.check_fence": lambda: jobs.check_fence(db, job_id, fence),
-        "jobs.progress": lambda: jobs.progress(db, job_id, fence, report),
-        "jobs.finish": lambda: jobs.finish(db, other.job.id, other.fence),
+        "running.waiting": lambda: running.waiting(db),
+        "running.running": lambda: running.running(db),
+        "running.grant": lambda: running.grant(db, job_id, lead),
+        "running.claim": lambda: running.claim(db, "r", 30),
+        "running.sweep": lambda: running.sweep(db),
+        "running.renew": lambda: running.renew(db, job_id, fence, 30),
+        "running.check_fence": lambda: running.check_fence(db, job_id, fence),
+        "running.progress": lambda: running.progress(db, job_id, fence, report),
+        "running.finish": lambda: running.finish(db, other.job.id, other.fence),
         "quotas.limits_and_use": lambda: quotas.limits_and_use(db, who.tenant_id, LIMITS),
         "uploads.get": lambda: uploads.get(db, who.tenant_id, "0" * 64),
-        "usage.spend": lambda: usage.spend(db, who.tenant_id, "2026-01-01", "2026-01-31"),
+        "usage.spend": lambda: quotas.spend(db, who.tenant_id, "2026-01-01", "2026-01-31"),
         "webhooks.due": lambda: webhooks.due(db),
     }
 
@@ -82,7 +81,7 @@ def test_nothing_that_is_asked_all_the_time_reads_a_whole_table(db: ledgers.SetD
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("jobs.get", 1), ("keys.verify", 1), ("jobs.check_fence", 1), ("jobs.renew", 2)]
+    ("name", "most"), [("jobs.get", 1), ("tenants.verify_key", 1), ("running.check_fence", 1), ("running.renew", 2)]
 )
 def test_what_each_request_and_each_beat_asks_is_one_statement(db: ledgers.SetDatabase, name: str, most: int) -> None:
     assert len(statements(db, works(db)[name])) <= most

@@ -7,10 +7,10 @@ import ledgers
 from sqlalchemy import event
 
 from c2b_ray.config.endpoint import Quotas
-from c2b_ray.endpoint.ledger import audit_log, jobs, locks, webhooks
+from c2b_ray.endpoint.ledger import audit_log, jobs, webhooks
 from c2b_ray.endpoint.ledger.database import DatabaseDownError
-from c2b_ray.endpoint.ledger.job import IdempotencyConflictError, NewJob
 from c2b_ray.endpoint.ledger.quotas import QuotaDenial
+from c2b_ray.endpoint.ledger.tables import IdempotencyConflictError, NewJob
 
 PLENTY = Quotas(concurrent_jobs=1000)
 
@@ -69,7 +69,7 @@ def test_one_key_at_once_is_one_job_also_where_it_is_not_written_yet(db):
     [job] = jobs.page(db, who).items
     assert {result.id for result, _ in results} == {job.id}
     assert all(result == job for result, _ in results)
-    assert len(webhooks.after(db, job.id)) == 1
+    assert len(webhooks.events_after(db, job.id)) == 1
     assert audit_log.verify(db) is None
 
 
@@ -111,7 +111,7 @@ def test_writes_that_share_a_commit_read_what_they_share_once(db):
 
 def test_a_write_that_arrives_while_others_are_taken_is_not_lost(db):
     """The list of those that wait is read and emptied in two steps; what arrives in between waits for the next."""
-    group, arrived = locks._Group(), threading.Event()
+    group, arrived = jobs._Group(), threading.Event()
 
     class Waiting(list):
         def __getitem__(self, part):
@@ -122,14 +122,14 @@ def test_a_write_that_arrives_while_others_are_taken_is_not_lost(db):
             return taken
 
     def arrive():
-        locks.commit_together(db, "acme", lambda tx: done.append("late"))
+        jobs.commit_together(db, "acme", lambda tx: done.append("late"))
         arrived.set()
 
     done, late = [], threading.Thread(target=arrive)
-    group.waiting = Waiting([locks._Call(lambda tx: done.append("first"), False)])
-    locks._groups[(id(db), "acme")] = group
+    group.waiting = Waiting([jobs._Call(lambda tx: done.append("first"), False)])
+    jobs._groups[(id(db), "acme")] = group
     group.inside += 1
     group.run(db)
     assert arrived.wait(10)
     assert done == ["first", "late"]
-    locks._leave(db, "acme", group)
+    del jobs._groups[(id(db), "acme")]

@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 from endpoint_app import CONFIG, Endpoint, started
 
-from c2b_ray.endpoint.ledger import jobs, quotas, webhooks
-from c2b_ray.endpoint.ledger import jobs as resubmitted
-from c2b_ray.endpoint.ledger.job import Claim, FencedError, NewJob
-from c2b_ray.endpoint.work.fairness import SliceUse, booked_before
+from c2b_ray.endpoint.ledger import jobs, quotas, running, tables, webhooks
+from c2b_ray.endpoint.ledger.tables import Claim, FencedError, NewJob
 from c2b_ray.endpoint.work.process import inherit
-from c2b_ray.endpoint.work.progress import ClaimEnd
+from c2b_ray.endpoint.work.progress import ClaimEnd, SliceUse, booked_before
 from c2b_ray.endpoint.work.protocol import Problem, WorkEnded
 
 
@@ -39,13 +37,13 @@ def cancelled(endpoint: Endpoint, **changes: Any) -> tuple[str, Path]:
     path = endpoint.run_path(claim.job.id)
     path.mkdir(parents=True)
     (path / "run.json").write_text("begun")
-    jobs.progress(endpoint.db, claim.job.id, claim.fence, jobs.Progress("classify", images={"m": 40}))
-    jobs.cancelled(endpoint.db, claim.job.id, claim.fence, str(path))
+    running.progress(endpoint.db, claim.job.id, claim.fence, tables.Progress("classify", images={"m": 40}))
+    running.cancelled(endpoint.db, claim.job.id, claim.fence, str(path))
     return claim.job.id, path
 
 
 def notes(endpoint: Endpoint, job_id: str) -> list[str]:
-    return [one.data["reason"] for one in webhooks.after(endpoint.db, job_id) if one.kind == resubmitted.NOTE]
+    return [one.data["reason"] for one in webhooks.events_after(endpoint.db, job_id) if one.kind == jobs.NOTE]
 
 
 def test_the_same_job_goes_on_with_the_run_and_both_say_so(endpoint: Endpoint) -> None:
@@ -62,7 +60,7 @@ def test_the_same_job_goes_on_with_the_run_and_both_say_so(endpoint: Endpoint) -
     assert notes(endpoint, old) == [f"{claim.job.id} continues it"]
     assert notes(endpoint, claim.job.id) == [f"that of {old}"]
     assert jobs.get(endpoint.db, None, old).run_path is None
-    jobs.finish(endpoint.db, claim.job.id, claim.fence, str(here))
+    running.finish(endpoint.db, claim.job.id, claim.fence, str(here))
     again = claimed(endpoint)
     inherit(endpoint.db, again, str(endpoint.run_path(again.job.id)))
     assert here.exists(), "a finished run is nobody else's"
@@ -73,9 +71,9 @@ def test_a_failed_job_leaves_its_run_where_the_problem_may_pass(endpoint: Endpoi
     claim = claimed(endpoint)
     there = endpoint.run_path(claim.job.id)
     there.mkdir(parents=True)
-    settling = ClaimEnd(endpoint.db, claim, 1, str(there), threading.Event())
+    end = ClaimEnd(endpoint.db, claim, 1, str(there), threading.Event())
     problem = Problem(title="A model service failed", again=temporary)
-    job = settling.settle(SliceUse(["m"]), WorkEnded(how="failed", problem=problem))
+    job = end.record(SliceUse(["m"]), WorkEnded(how="failed", problem=problem))
     assert job is not None
     assert job.state == "failed"
     again = claimed(endpoint)
@@ -88,8 +86,8 @@ def test_a_job_that_was_cancelled_between_two_slices_leaves_its_run_too(endpoint
     claim = claimed(endpoint)
     there = endpoint.run_path(claim.job.id)
     there.mkdir(parents=True)
-    settling = ClaimEnd(endpoint.db, claim, 5, str(there), threading.Event())
-    assert settling.settle(SliceUse(["m"]), WorkEnded(how="yielded")) is not None
+    end = ClaimEnd(endpoint.db, claim, 5, str(there), threading.Event())
+    assert end.record(SliceUse(["m"]), WorkEnded(how="yielded")) is not None
     jobs.request_cancel(endpoint.db, endpoint.tenants["a"], claim.job.id)
     again = claimed(endpoint)
     inherit(endpoint.db, again, str(endpoint.run_path(again.job.id)))
@@ -117,8 +115,8 @@ def test_another_tenant_s_run_or_config_is_left_alone(endpoint: Endpoint, tenant
 def test_a_runner_that_dies_before_the_folder_moved_leaves_it_to_the_next(endpoint: Endpoint) -> None:
     old, there = cancelled(endpoint)
     claim = claimed(endpoint)
-    assert resubmitted.take_over(endpoint.db, claim.job, (old, str(there)))
-    jobs.release(endpoint.db, claim.job.id, claim.fence)
+    assert jobs.take_over(endpoint.db, claim.job, (old, str(there)))
+    running.release(endpoint.db, claim.job.id, claim.fence)
     claim = endpoint.claim(claim.job.id)
     inherit(endpoint.db, claim, str(endpoint.run_path(claim.job.id)))
     assert (endpoint.run_path(claim.job.id) / "run.json").exists()
@@ -129,13 +127,13 @@ def test_a_run_goes_to_one_of_two_and_to_none_that_was_fenced_off(endpoint: Endp
     old, there = cancelled(endpoint)
     before = old, str(there)
     claim = claimed(endpoint)
-    jobs.release(endpoint.db, claim.job.id, claim.fence)
+    running.release(endpoint.db, claim.job.id, claim.fence)
     with pytest.raises(FencedError):
-        resubmitted.take_over(endpoint.db, claim.job, before)
+        jobs.take_over(endpoint.db, claim.job, before)
     assert jobs.get(endpoint.db, None, old).run_path == str(there), "nothing of it was kept"
     claim = endpoint.claim(claim.job.id)
-    assert resubmitted.take_over(endpoint.db, claim.job, before)
-    assert not resubmitted.take_over(endpoint.db, claim.job, before)
+    assert jobs.take_over(endpoint.db, claim.job, before)
+    assert not jobs.take_over(endpoint.db, claim.job, before)
 
 
 def test_on_an_object_store_a_job_begins_anew_and_says_why(endpoint: Endpoint) -> None:

@@ -10,9 +10,8 @@ import pytest
 from endpoint_app import CONFIG, Endpoint, started
 
 from c2b_ray.endpoint.ledger import jobs, webhooks
-from c2b_ray.endpoint.ledger.job import Job, NewJob
-from c2b_ray.endpoint.work.fairness import SliceUse
-from c2b_ray.endpoint.work.progress import BUSY_S, ClaimEnd
+from c2b_ray.endpoint.ledger.tables import Job, NewJob
+from c2b_ray.endpoint.work.progress import BUSY_S, ClaimEnd, SliceUse
 from c2b_ray.endpoint.work.protocol import Problem, WorkEnded
 
 ATTEMPTS = 2
@@ -28,8 +27,8 @@ def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
 
 def _met_busy_run(endpoint: Endpoint, job_id: str) -> Job:
     claim = endpoint.claim(job_id)
-    settling = ClaimEnd(endpoint.db, claim, ATTEMPTS, "run", threading.Event())
-    job = settling.settle(SliceUse(["m"]), WorkEnded(how="failed", problem=BUSY))
+    end = ClaimEnd(endpoint.db, claim, ATTEMPTS, "run", threading.Event())
+    job = end.record(SliceUse(["m"]), WorkEnded(how="failed", problem=BUSY))
     assert job is not None
     return job
 
@@ -48,7 +47,7 @@ def test_a_question_waits_for_another_one_to_its_run_however_long_that_takes(
     for _ in range(ATTEMPTS + 2):
         job = _met_busy_run(endpoint, job_id)
         assert (job.state, job.attempt) == ("queued", 0)
-    reasons = [one.data.get("reason", "") for one in webhooks.after(endpoint.db, job_id)]
+    reasons = [one.data.get("reason", "") for one in webhooks.events_after(endpoint.db, job_id)]
     assert reasons[-1] == "it is tried again: another question is asked of its run"
 
 

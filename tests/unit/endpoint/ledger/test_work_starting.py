@@ -10,7 +10,7 @@ from c2b_ray.audits.c2b.run import open_c2b_run
 from c2b_ray.config.endpoint import EndpointConfig, Policy
 from c2b_ray.endpoint.ledger import jobs, migrations, tenants
 from c2b_ray.endpoint.ledger.database import Database
-from c2b_ray.endpoint.ledger.job import Job, NewJob
+from c2b_ray.endpoint.ledger.tables import Job, NewJob
 from c2b_ray.endpoint.work.process import ProcessStarter
 from c2b_ray.errors import ServiceError
 

@@ -8,9 +8,9 @@ from ledgers import claimed, granted, leader, member, set_row, submit
 from prometheus_client import CollectorRegistry
 
 from c2b_ray.endpoint import counters
-from c2b_ray.endpoint.ledger import jobs, locks, webhooks
+from c2b_ray.endpoint.ledger import running, tables, webhooks
 from c2b_ray.endpoint.ledger.database import DatabaseDownError
-from c2b_ray.endpoint.ledger.job import Failure, Progress
+from c2b_ray.endpoint.ledger.tables import Failure, Progress
 from c2b_ray.endpoint.operate.metrics import Gauges, read, served
 from c2b_ray.errors import ConfigError
 
@@ -28,7 +28,7 @@ def counted(counter, *labels):
 def test_gauges_say_what_the_ledger_holds(db):
     who = member(db)
     for number in range(2):
-        locks.take(db, f"{locks.SLOT}runner/{number}", "runner", 30)
+        running.take_lease(db, f"{running.SLOT}runner/{number}", "runner", 30)
     claimed(db, who)
     submit(db, who)
     reading = read(db)
@@ -41,7 +41,7 @@ def test_gauges_say_what_the_ledger_holds(db):
 
 
 def test_a_runner_that_died_has_no_slot_and_runs_nothing(db):
-    locks.take(db, f"{locks.SLOT}runner/0", "runner", 30)
+    running.take_lease(db, f"{running.SLOT}runner/0", "runner", 30)
     claimed(db, member(db))
     db.later(100)
     reading = read(db)
@@ -51,8 +51,8 @@ def test_a_runner_that_died_has_no_slot_and_runs_nothing(db):
 def test_a_job_that_has_yielded_waits_since_then_and_not_since_it_was_submitted(db):
     claim = claimed(db, member(db))
     db.skew = 1000
-    jobs.renew(db, claim.job.id, claim.fence, 30)
-    jobs.release(db, claim.job.id, claim.fence)
+    running.renew(db, claim.job.id, claim.fence, 30)
+    running.release(db, claim.job.id, claim.fence)
     db.skew = 1010
     assert read(db).queue_age == pytest.approx(10, abs=3)
 
@@ -75,7 +75,7 @@ def test_a_delivery_that_was_given_up_raises_no_alert_for_ever(db):
     who = member(db)
     webhooks.create(db, who.tenant_id, "https://example.org", "s")
     claim = claimed(db, who)
-    jobs.finish(db, claim.job.id, claim.fence)
+    running.finish(db, claim.job.id, claim.fence)
     [(delivery, _)] = webhooks.due(db)
     webhooks.failed(db, delivery.id, "500", retry_in=None)
     assert read(db).deliveries["given_up"] == 1
@@ -104,12 +104,12 @@ def test_use_and_ends_are_counted_once_they_are_kept(db):
     images, seconds = counted(counters.IMAGES, "classify"), counted(counters.MODEL_SECONDS, "timm")
     ends, rejects = counted(counters.ENDED, "failed"), counted(counters.REJECTS, "Weights cannot be used")
     used = Progress("classify: timm:resnet18", images={"timm:resnet18": 32}, model_seconds={"timm:resnet18": 1.5})
-    jobs.progress(db, claim.job.id, claim.fence, used)
-    with pytest.raises(jobs.FencedError):
-        jobs.progress(db, claim.job.id, claim.fence + 1, used)
-    with pytest.raises(jobs.FencedError):
-        jobs.fail(db, claim.job.id, claim.fence + 1, Failure("Weights cannot be used"))
-    jobs.fail(db, claim.job.id, claim.fence, Failure("Weights cannot be used"))
+    running.progress(db, claim.job.id, claim.fence, used)
+    with pytest.raises(tables.FencedError):
+        running.progress(db, claim.job.id, claim.fence + 1, used)
+    with pytest.raises(tables.FencedError):
+        running.fail(db, claim.job.id, claim.fence + 1, Failure("Weights cannot be used"))
+    running.fail(db, claim.job.id, claim.fence, Failure("Weights cannot be used"))
     assert counted(counters.IMAGES, "classify") == images + 32
     assert counted(counters.MODEL_SECONDS, "timm") == seconds + 1.5
     assert counted(counters.ENDED, "failed") == ends + 1

@@ -8,10 +8,10 @@ import pytest
 from ledgers import claimed, member, submit
 
 from c2b_ray.config.endpoint import read_endpoint
-from c2b_ray.endpoint.ledger import audit_log, jobs, tenants, uploads, webhooks
+from c2b_ray.endpoint.ledger import audit_log, jobs, running, tenants, uploads, webhooks
 from c2b_ray.endpoint.ledger.uploads import NewUpload
 from c2b_ray.endpoint.operate import retention
-from c2b_ray.endpoint.policy.paths import upload_path
+from c2b_ray.endpoint.policy.names import upload_path
 from c2b_ray.errors import RunError
 
 DAY = 86_400
@@ -33,7 +33,7 @@ def run_of(config, who, job_id):
 
 def finished(db, config, who):
     claim = claimed(db, who, 1e9)
-    jobs.finish(db, claim.job.id, claim.fence, "run")
+    running.finish(db, claim.job.id, claim.fence, "run")
     return claim.job.id, run_of(config, who, claim.job.id)
 
 
@@ -48,9 +48,9 @@ def upload_of(db, config, who, sha256=SHA):
 def test_runs_go_by_age_and_nothing_of_a_job_that_runs_or_waits(db, config):
     who = member(db)
     old, old_run = finished(db, config, who)
-    running = claimed(db, who, 1e9).job
+    held = claimed(db, who, 1e9).job
     waiting = submit(db, who)
-    kept = [run_of(config, who, job.id) for job in (running, waiting)]
+    kept = [run_of(config, who, job.id) for job in (held, waiting)]
     db.skew = 5 * DAY
     young_run = finished(db, config, who)[1]
     assert retention.purge(db, config).runs == 0
@@ -156,7 +156,7 @@ def test_keys_events_and_deliveries_are_forgotten(db, config):
     webhooks.create(db, who.tenant_id, "https://example.org", "s")
     submit(db, who, idempotency_key="once")
     claim = claimed(db, who, 1e9)
-    jobs.finish(db, claim.job.id, claim.fence)
+    running.finish(db, claim.job.id, claim.fence)
     [(delivery, hook)] = webhooks.due(db)
     webhooks.delivered(db, delivery.id)
     keeps = read_endpoint({"folder": config.folder, "retention": {"events_days": 10}})
@@ -176,7 +176,7 @@ def test_a_tenant_who_leaves_is_gone_with_all_files_also_after_a_death(db, confi
     with pytest.raises(RunError, match="cancel"):
         retention.remove_tenant(db, config, "acme")
     assert run.exists()
-    jobs.finish(db, job.job.id, job.fence)
+    running.finish(db, job.job.id, job.fence)
     with monkeypatch.context() as patch:
         patch.setattr(retention, "_remove_folder", lambda path: None)
         retention.remove_tenant(db, config, "acme")

@@ -11,9 +11,10 @@ from ledgers import claimed, member
 from c2b_ray.client import SignatureError, verify_webhook
 from c2b_ray.client.webhooks import signature
 from c2b_ray.config.endpoint import read_endpoint
-from c2b_ray.endpoint.ledger import jobs, webhooks
+from c2b_ray.endpoint.api.context import UrlSigner
+from c2b_ray.endpoint.ledger import jobs, running, webhooks
 from c2b_ray.endpoint.ledger.webhooks import ATTEMPTS, FIRST_S, LONGEST_S
-from c2b_ray.endpoint.operate.webhooks import DeliverySender, UrlSigner, retry_in
+from c2b_ray.endpoint.operate.webhooks import DeliverySender, retry_in
 
 SECRET = "whsec_test"
 
@@ -79,7 +80,7 @@ def due(db, receiver):
     who = member(db)
     hook = webhooks.create(db, who.tenant_id, receiver.url, SECRET)
     claim = claimed(db, who)
-    jobs.finish(db, claim.job.id, claim.fence)
+    running.finish(db, claim.job.id, claim.fence)
     return who, hook, claim.job
 
 
@@ -159,7 +160,7 @@ def test_several_senders_send_each_attempt_once(db, open_db, tmp_path, receiver)
     webhooks.create(db, who.tenant_id, receiver.url, SECRET)
     for _ in range(6):
         claim = claimed(db, who)
-        jobs.finish(db, claim.job.id, claim.fence)
+        running.finish(db, claim.job.id, claim.fence)
     config = read_endpoint({"folder": str(tmp_path), "policy": {"webhooks": [receiver.base]}})
     senders = [DeliverySender(open_db(), config) for _ in range(3)]
     threads = [threading.Thread(target=sent, args=(one,)) for one in senders]

@@ -10,10 +10,10 @@ from safetensors.numpy import save
 
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.config.endpoint import Policy
-from c2b_ray.endpoint.policy.at_start import prepared
+from c2b_ray.endpoint.policy.configs import resolve_config
 from c2b_ray.endpoint.policy.isolation import POLICY_VARIABLE
-from c2b_ray.endpoint.policy.paths import Tenancy
-from c2b_ray.endpoint.policy.specs import check
+from c2b_ray.endpoint.policy.names import Tenancy
+from c2b_ray.endpoint.work.child import prepared
 from c2b_ray.errors import ConfigError
 
 
@@ -30,7 +30,7 @@ def start(root, **fields):
     """Submitted, and looked at again in the job's process."""
     images = fields.pop("images", {"source": "labelled", "table": "data/t.csv"})
     config = {"task": "t", "classes": ["bus"], "classifier": "world:clip", "images": images, **fields}
-    return prepared("c2b", check(config, AuditConfig, Tenancy(str(root))), str(root))
+    return prepared("c2b", resolve_config(config, AuditConfig, Tenancy(str(root))), str(root))
 
 
 @pytest.mark.parametrize(

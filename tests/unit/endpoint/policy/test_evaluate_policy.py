@@ -14,9 +14,9 @@ import pytest
 
 from c2b_ray.audits.evaluate.config import EvaluateConfig
 from c2b_ray.config.endpoint import Policy
-from c2b_ray.endpoint.policy.at_start import prepared
-from c2b_ray.endpoint.policy.paths import Tenancy
-from c2b_ray.endpoint.policy.specs import check, check_again, paths_of
+from c2b_ray.endpoint.policy.configs import check_resolved, paths_of, resolve_config
+from c2b_ray.endpoint.policy.names import Tenancy
+from c2b_ray.endpoint.work.child import prepared
 from c2b_ray.errors import ConfigError
 
 CONFIG: dict[str, Any] = {
@@ -68,7 +68,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def checked(root: Path, config: dict[str, Any]) -> dict[str, Any]:
-    return check(config, EvaluateConfig, Tenancy(str(root), Policy()))
+    return resolve_config(config, EvaluateConfig, Tenancy(str(root), Policy()))
 
 
 def changed(place: str, value: Any) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def changed(place: str, value: Any) -> dict[str, Any]:
 
 def test_every_path_is_found_below_the_tenants_folder_those_of_methods_too(root: Path) -> None:
     result, tenancy = checked(root, CONFIG), Tenancy(str(root), Policy())
-    check_again(result, EvaluateConfig, tenancy)
+    check_resolved(result, EvaluateConfig, tenancy)
     found = [(field, path) for _, field, path in paths_of(result, EvaluateConfig, tenancy)]
     assert [field for field, _ in found] == [
         "classifier", "truth.table", "methods.own.images.index", "methods.done.before", "b2t.encoder",

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from c2b_ray.config.endpoint import Policy
-from c2b_ray.endpoint.policy import fetched, isolation
+from c2b_ray.endpoint.policy import copies, isolation
 from c2b_ray.endpoint.policy.isolation import POLICY_VARIABLE
 
 TRIES = """
@@ -128,12 +128,12 @@ def test_a_jobs_process_reads_no_other_tenants_files(tmp_path, via, besides, ref
 
 COPIES = """
 import os, sys
-from c2b_ray.endpoint.policy import fetched
+from c2b_ray.endpoint.policy import copies
 from c2b_ray.endpoint.work.child import _confine
 from c2b_ray.endpoint.work.protocol import Start
 _confine(Start(kind="c2b", config={}, out="s3://bucket/tenants/tenant_a/runs/job", via="here", until=1e12))
-print(fetched.copies_folder())
-(fetched.copies_folder() / "mine").write_text("x")
+print(copies.copies_folder())
+(copies.copies_folder() / "mine").write_text("x")
 print(open(sys.argv[1]).read())
 """
 
@@ -144,7 +144,7 @@ def test_a_job_of_a_store_reads_no_copies_of_another_tenants_files(tmp_path):
     for folder in (theirs.parent, tmp_path / "tmp"):
         folder.mkdir(parents=True)
     theirs.write_text("secret")
-    environment = {**os.environ, "TMPDIR": f"{tmp_path}/tmp", fetched.FOLDER: f"{tmp_path}/copies"}
+    environment = {**os.environ, "TMPDIR": f"{tmp_path}/tmp", copies.FOLDER: f"{tmp_path}/copies"}
     environment |= {POLICY_VARIABLE: Policy().model_dump_json()}
     arguments = [sys.executable, "-c", COPIES, str(theirs)]
     done = subprocess.run(arguments, check=False, capture_output=True, text=True, timeout=60, env=environment)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from c2b_ray.endpoint.policy.archives import follow_storage, with_present_paths
+from c2b_ray.endpoint.policy.names import follow_storage, with_present_paths
 from c2b_ray.tables import content_id
 
 NEW = "/new/storage/tenants/tenant_a"

@@ -14,9 +14,9 @@ import pytest
 
 from c2b_ray.config.endpoint import Policy
 from c2b_ray.endpoint.kinds import kinds
-from c2b_ray.endpoint.policy.at_start import prepared
-from c2b_ray.endpoint.policy.paths import Tenancy
-from c2b_ray.endpoint.policy.specs import check, check_again, paths_of
+from c2b_ray.endpoint.policy.configs import check_resolved, paths_of, resolve_config
+from c2b_ray.endpoint.policy.names import Tenancy
+from c2b_ray.endpoint.work.child import prepared
 from c2b_ray.errors import ConfigError
 
 SHA, OTHER = "a" * 64, "b" * 64
@@ -84,7 +84,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def checked(root: Path, kind: str, config: dict[str, Any]) -> dict[str, Any]:
-    return check(config, kinds()[kind].config_class, Tenancy(str(root), Policy(), {SHA: "table"}))
+    return resolve_config(config, kinds()[kind].config_class, Tenancy(str(root), Policy(), {SHA: "table"}))
 
 
 def changed(kind: str, place: str, value: Any) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def test_every_path_is_found_below_the_tenants_folder(root: Path, kind: str) -> 
     result = checked(root, kind, CONFIGS[kind])
     tenancy = Tenancy(str(root), Policy())
     model = kinds()[kind].config_class
-    check_again(result, model, tenancy)
+    check_resolved(result, model, tenancy)
     paths = [path for _, _, path in paths_of(result, model, tenancy)]
     written = json.dumps(CONFIGS[kind])
     assert len(paths) == written.count("data/") + written.count("upload:") > 3

@@ -17,9 +17,9 @@ from c2b_ray.config.endpoint import SCHEMES as DEFAULT_SCHEMES
 from c2b_ray.config.endpoint import Policy
 from c2b_ray.config.named import Name, Names, RunPath, StrictModel, TablePath, names_by_field
 from c2b_ray.endpoint.kinds import kinds
-from c2b_ray.endpoint.policy import schemes
-from c2b_ray.endpoint.policy.paths import Tenancy
-from c2b_ray.endpoint.policy.specs import check, check_again, paths_of
+from c2b_ray.endpoint.policy import names as schemes
+from c2b_ray.endpoint.policy.configs import check_resolved, paths_of, resolve_config
+from c2b_ray.endpoint.policy.names import Tenancy
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
 
@@ -53,7 +53,7 @@ def audit(**fields):
 
 
 def checked(tenancy, **fields):
-    return check(audit(**fields), AuditConfig, tenancy)
+    return resolve_config(audit(**fields), AuditConfig, tenancy)
 
 
 def test_no_tenant_widens_the_folder_that_a_table_reads_images_below(tenancy):
@@ -116,8 +116,8 @@ class Planted(AuditConfig):
 def test_a_field_whose_type_does_not_say_what_it_names_is_refused(tenancy, field):
     (name,) = field
     with pytest.raises(ConfigError, match=rf"^{name}.*: this endpoint does not accept the field"):
-        check({**audit(), **field}, Planted, tenancy)
-    assert check({**audit(), "section": None, "deep": {}}, Planted, tenancy)["deep"] == {}
+        resolve_config({**audit(), **field}, Planted, tenancy)
+    assert resolve_config({**audit(), "section": None, "deep": {}}, Planted, tenancy)["deep"] == {}
 
 
 def test_every_scheme_of_the_catalogue_is_classified():
@@ -131,7 +131,7 @@ def test_a_scheme_that_is_in_no_table_is_refused(tenancy):
     policy = Policy(schemes={"classifier": ["acme", "in-memory", "onnx"]})
     for spec in ("acme:x", "in-memory:x", "world:clip", "file:/etc/passwd", "ONNX:data/net.onnx", "pickle:data/t.csv"):
         with pytest.raises(ConfigError, match="not a scheme that this endpoint accepts"):
-            check(audit(classifier=spec), AuditConfig, Tenancy(tenancy.root, policy))
+            resolve_config(audit(classifier=spec), AuditConfig, Tenancy(tenancy.root, policy))
 
 
 def test_names_are_located_and_the_rest_is_as_it_was(tenancy):
@@ -142,7 +142,7 @@ def test_names_are_located_and_the_rest_is_as_it_was(tenancy):
         classes="all",
         images={"source": "labelled", "table": " data/sibling.csv "},
     )
-    result = check(config, AuditConfig, tenancy)
+    result = resolve_config(config, AuditConfig, tenancy)
     root = os.path.realpath(tenancy.root)
     located = f"onnx:{root}/uploads/{SHA}.onnx?labels={root}/data/names.txt&mean=0.5,0.5,0.5"
     assert result == {
@@ -151,7 +151,7 @@ def test_names_are_located_and_the_rest_is_as_it_was(tenancy):
         "label_map": f"{root}/data/map.json",
         "images": {"source": "labelled", "table": f"{root}/data/t.csv"},
     }
-    check_again(result, AuditConfig, tenancy)
+    check_resolved(result, AuditConfig, tenancy)
     named = paths_of(result, AuditConfig, tenancy)
     assert (Names.TABLE, "images.table", f"{root}/data/t.csv") in named
     assert (Names.CLASSIFIER, "classifier", f"{root}/data/names.txt") in named
@@ -248,9 +248,9 @@ def test_what_changed_since_it_was_submitted_is_refused(tenancy, tmp_path):
     table.unlink()
     table.symlink_to("/etc/passwd")
     with pytest.raises(ConfigError, match=r"images\.table: the path no longer leads"):
-        check_again(result, AuditConfig, tenancy)
+        check_resolved(result, AuditConfig, tenancy)
     with pytest.raises(ConfigError):
-        check_again(audit(images={"source": "labelled", "table": "/etc/passwd"}), AuditConfig, tenancy)
+        check_resolved(audit(images={"source": "labelled", "table": "/etc/passwd"}), AuditConfig, tenancy)
 
 
 def test_runs_and_hierarchies_of_the_other_kinds(tenancy):
@@ -260,19 +260,19 @@ def test_runs_and_hierarchies_of_the_other_kinds(tenancy):
         "images": {"generate": {"model": "world:renderer"}},
     }
     root = os.path.realpath(tenancy.root)
-    assert check(dataset, DatasetConfig, tenancy)["captions"] == {"run": f"{root}/runs/job_1"}
+    assert resolve_config(dataset, DatasetConfig, tenancy)["captions"] == {"run": f"{root}/runs/job_1"}
     failures = {
         "labels": ["bus"],
         "classifier": "world:clip",
         "images": {"labelled": {"table": "data/t.csv"}},
         "hierarchy": "world",
     }
-    assert check(failures, FailuresConfig, tenancy)["hierarchy"] == "world"
+    assert resolve_config(failures, FailuresConfig, tenancy)["hierarchy"] == "world"
     for wrong in ("run:job_2", "run:../job_1", "data/photos", "/etc", "run:"):
         with pytest.raises(ConfigError, match=r"captions\.run"):
-            check({**dataset, "captions": {"run": wrong}}, DatasetConfig, tenancy)
+            resolve_config({**dataset, "captions": {"run": wrong}}, DatasetConfig, tenancy)
     with pytest.raises(ConfigError, match="hierarchy"):
-        check({**failures, "hierarchy": "/usr/share/wordnet"}, FailuresConfig, tenancy)
+        resolve_config({**failures, "hierarchy": "/usr/share/wordnet"}, FailuresConfig, tenancy)
 
 
 def test_odd_text_and_deep_nesting_are_refused(tenancy):
@@ -295,12 +295,12 @@ def test_a_tenant_on_a_store_stays_below_its_prefix():
     tenancy = Tenancy("s3://endpoint/tenants/tenant_a", OPEN, {SHA: "onnx"})
     result = checked(tenancy)
     assert result["images"]["table"] == "s3://endpoint/tenants/tenant_a/data/t.csv"
-    check_again(result, AuditConfig, tenancy)
+    check_resolved(result, AuditConfig, tenancy)
     for table in ("s3://endpoint/tenants/tenant_b/data/t.csv", "s3://endpoint/tenants/tenant_a/data/../../tenant_b/x"):
         with pytest.raises(ConfigError):
             checked(tenancy, images={"source": "labelled", "table": table})
         with pytest.raises(ConfigError):
-            check_again(audit(images={"source": "labelled", "table": table}), AuditConfig, tenancy)
+            check_resolved(audit(images={"source": "labelled", "table": table}), AuditConfig, tenancy)
 
 
 def fields_of(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, Names | None, Any]]:

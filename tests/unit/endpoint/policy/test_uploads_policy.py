@@ -15,9 +15,8 @@ from PIL import Image
 from safetensors.numpy import save
 
 from c2b_ray.config.endpoint import Archives, Policy
-from c2b_ray.endpoint.policy.archives import members, write
-from c2b_ray.endpoint.policy.contents import check_picture
-from c2b_ray.endpoint.policy.uploads import TooLargeError, UploadReceiver, remove, sweep
+from c2b_ray.endpoint.policy.archives import check_picture, members, write_images
+from c2b_ray.endpoint.policy.uploads import TooLargeError, UploadReceiver, remove_upload, sweep_uploads
 from c2b_ray.errors import ImageError, SourceError, StorageError, WeightsError
 
 SMALL = Policy(
@@ -75,8 +74,8 @@ def test_an_upload_is_kept_once_at_its_content_and_tenants_are_apart(tmp_path):
     assert left(tmp_path / "a") == left(tmp_path / "b") == [name]
     assert (tmp_path / "a" / name).read_bytes() == data
     assert stat.S_IMODE((tmp_path / "a" / name).stat().st_mode) == 0o600
-    remove(str(tmp_path / "a"), first.sha256, "safetensors")
-    remove(str(tmp_path / "a"), first.sha256, "safetensors")
+    remove_upload(str(tmp_path / "a"), first.sha256, "safetensors")
+    remove_upload(str(tmp_path / "a"), first.sha256, "safetensors")
     assert left(tmp_path) == [f"b/{name}"]
 
 
@@ -114,10 +113,10 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, monkeypatch):
 def test_what_a_dead_process_left_is_swept(tmp_path):
     with UploadReceiver(str(tmp_path), SMALL) as receiver:
         receiver.write(b"x")
-        assert sweep(str(tmp_path)) == 0
+        assert sweep_uploads(str(tmp_path)) == 0
         (old,) = (tmp_path / "uploads" / ".incoming").iterdir()
         os.utime(old, (time.time() - 90_000,) * 2)
-        assert (sweep(str(tmp_path)), left(tmp_path)) == (1, [])
+        assert (sweep_uploads(str(tmp_path)), left(tmp_path)) == (1, [])
 
 
 def test_pictures_are_told_by_their_bytes_and_measured_by_their_headers():
@@ -160,7 +159,7 @@ def test_an_archive_of_images_becomes_a_folder(tmp_path):
         folder = os.path.relpath(stored.path, tmp_path)
         assert left(tmp_path) == [f"{folder}/bus/a.png", f"{folder}/metadata.csv"]
         assert not receive(tmp_path, data, "images").new
-        remove(str(tmp_path), stored.sha256, "images")
+        remove_upload(str(tmp_path), stored.sha256, "images")
     with pytest.raises(SourceError, match="leads out"):
         receive(tmp_path, zipped(("../a.png", picture())), "images")
     with pytest.raises(SourceError, match="neither a zip nor a tar"):
@@ -206,5 +205,5 @@ ARCHIVES = [
 @pytest.mark.parametrize("data", ARCHIVES, ids=range(len(ARCHIVES)))
 def test_archives_that_are_refused(tmp_path, data):
     with pytest.raises(SourceError):
-        write(members(io.BytesIO(data), SMALL), str(tmp_path / "out"), SMALL)
+        write_images(members(io.BytesIO(data), SMALL), str(tmp_path / "out"), SMALL)
     assert [path.name for path in tmp_path.iterdir()] in ([], ["out"])

@@ -10,9 +10,9 @@ from run_recipes import CONTROL, PLANTED, Recipe
 from starlette.routing import Route
 from synthetic_run import make_run
 
-from c2b_ray.endpoint.ledger import jobs, keys, quotas
-from c2b_ray.endpoint.ledger.job import NewJob
-from c2b_ray.endpoint.web.mount import routes
+from c2b_ray.endpoint.application import page_routes
+from c2b_ray.endpoint.ledger import jobs, quotas, running, tables, tenants
+from c2b_ray.endpoint.ledger.tables import NewJob
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"\u202egpj"
 FORM = {
@@ -75,7 +75,7 @@ def finished_of_two(endpoint, name):
     recipe = Recipe(classes=("bus", "boat"), attributes={"weather": ("clear", "snow")}, classifiers=(PLANTED, CONTROL),
                     accuracy={(PLANTED, "bus", "snow"): 0.1}, images_per_cell=60, pictures=False)  # fmt: skip
     make_run(path, recipe)
-    jobs.finish(endpoint.db, job.id, endpoint.claim(job.id).fence, str(path), "weights")
+    running.finish(endpoint.db, job.id, endpoint.claim(job.id).fence, str(path), "weights")
     return job.id
 
 
@@ -112,7 +112,7 @@ def test_no_page_but_the_first_is_for_who_is_not_signed_in(endpoint):
     from signed_in import Visitor
 
     stranger = Visitor(endpoint)
-    for route in routes():
+    for route in page_routes():
         assert isinstance(route, Route)
         if "GET" not in (route.methods or ()) or route.path in ("/signin", "/static/{name}"):
             continue
@@ -238,7 +238,9 @@ def test_a_failure_says_field_and_what_to_do(endpoint, visitor):
         endpoint.db, endpoint.tenants["a"], None, NewJob("c2b", CONFIG, CONFIG), endpoint.config.quotas
     )
     claim = endpoint.claim(job.id)
-    jobs.fail(endpoint.db, job.id, claim.fence, jobs.Failure("The weights are gone", "no such upload", "classifier"))
+    running.fail(
+        endpoint.db, job.id, claim.fence, tables.Failure("The weights are gone", "no such upload", "classifier")
+    )
     page = visitor("a").get(f"/ui/audits/{job.id}").text
     assert "The weights are gone" in page
     assert "<code>classifier</code>" in page
@@ -270,7 +272,7 @@ def test_an_upload_is_checked_as_the_api_checks_it(endpoint, visitor):
 
 
 def test_a_key_s_own_spend_is_on_its_page_and_no_other_key_s(endpoint, visitor):
-    known = {key.name: key.id for key in keys.listed(endpoint.db, endpoint.tenants["a"])}
+    known = {key.name: key.id for key in tenants.list_keys(endpoint.db, endpoint.tenants["a"])}
     with endpoint.db.transaction() as tx:
         quotas.add(tx, endpoint.tenants["a"], known["reader"], "world:mine", 120, 61.0)
         quotas.add(tx, endpoint.tenants["a"], known["a"], "world:theirs", 7, 1.0)

@@ -7,9 +7,9 @@ from endpoint_app import CONFIG
 from run_recipes import CONTROL, Recipe
 from synthetic_run import make_run
 
-from c2b_ray.endpoint.ledger import jobs
-from c2b_ray.endpoint.ledger.job import NewJob
-from c2b_ray.endpoint.web.history import HistoryPoint, sparkline
+from c2b_ray.endpoint.ledger import jobs, running
+from c2b_ray.endpoint.ledger.tables import NewJob
+from c2b_ray.endpoint.web.overview import HistoryPoint, sparkline
 from c2b_ray.tables import content_id
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"\u202egpj"
@@ -24,7 +24,7 @@ def test_a_history_has_a_point_of_each_audit_and_says_where_the_weights_changed(
         recipe = Recipe(classes=("bus",), attributes={"size": ("small", "large")}, classifiers=(CONTROL,),
                         accuracy={(CONTROL, "bus", "small"): accuracy}, images_per_cell=20, pictures=False)  # fmt: skip
         make_run(path, recipe)
-        jobs.finish(endpoint.db, job.id, endpoint.claim(job.id).fence, str(path), weights)
+        running.finish(endpoint.db, job.id, endpoint.claim(job.id).fence, str(path), weights)
     assert CONTROL in visitor("a").get("/ui/classifiers").text
     page = visitor("a").get(f"/ui/classifiers/history?name={CONTROL}").text
     assert page.count("<circle") == 4
@@ -57,7 +57,7 @@ def test_an_audit_of_several_classifiers_does_not_change_the_weights_of_each(end
         (path / "run.json").write_text(json.dumps(manifest))
         weights = content_id(*sorted(revisions[spec] for spec in specs))
         each = [content_id(revisions[spec]) for spec in specs if len(specs) > 1]
-        jobs.finish(endpoint.db, job.id, endpoint.claim(job.id).fence, str(path), weights, each)
+        running.finish(endpoint.db, job.id, endpoint.claim(job.id).fence, str(path), weights, each)
     page = visitor("a").get(f"/ui/classifiers/history?name={first}").text
     assert page.count(f'weights <a href="?hash={content_id("r-first")}">') == 2, "of both audits"
     assert "changed" not in page

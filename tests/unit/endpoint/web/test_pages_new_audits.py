@@ -6,7 +6,7 @@ import pytest
 
 from c2b_ray.endpoint.kinds import answering_kinds, kinds
 from c2b_ray.endpoint.ledger import jobs
-from c2b_ray.endpoint.ledger.job import Filters
+from c2b_ray.endpoint.ledger.tables import Filters
 from c2b_ray.endpoint.web.submit import _OF_ROLE, config_of
 from c2b_ray.world.zoo import names
 

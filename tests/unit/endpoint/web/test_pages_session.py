@@ -4,7 +4,7 @@ import time
 import pytest
 from signed_in import Visitor
 
-from c2b_ray.endpoint.ledger import audit_log, keys, tenants
+from c2b_ray.endpoint.ledger import audit_log, tenants
 
 POSTS = [
     "/ui/submit", "/ui/check", "/ui/uploads", "/ui/keys", "/ui/signout", "/ui/uploads/x/delete", "/ui/keys/x/revoke",
@@ -35,7 +35,7 @@ def test_a_token_of_another_session_is_refused(endpoint, visitor):
     other = Visitor(endpoint, "admin").token()
     answer = visitor("admin").client.post("/ui/keys", data={"csrf": other, "name": "stolen", "scope_read": "yes"})
     assert answer.status_code == 403
-    assert "stolen" not in [key.name for key in keys.listed(endpoint.db, None)]
+    assert "stolen" not in [key.name for key in tenants.list_keys(endpoint.db, None)]
 
 
 @pytest.mark.parametrize(
@@ -50,17 +50,17 @@ def test_a_cookie_that_was_changed_is_none(endpoint, visitor, change):
 
 
 def test_an_api_cursor_is_no_session(endpoint):
-    key = keys.listed(endpoint.db, endpoint.tenants["a"])[0]
+    key = tenants.list_keys(endpoint.db, endpoint.tenants["a"])[0]
     forged = endpoint.context.signer.seal([key.id, "nonce", 9e9], "audits", endpoint.tenants["a"], None, None, None)
     assert Visitor(endpoint).get("/ui/", headers={"cookie": f"c2b_session={forged}"}).status_code == 303
 
 
 def test_a_session_ends_with_its_key(endpoint):
-    text = keys.create(endpoint.db, endpoint.tenants["a"], "short").text
+    text = tenants.create_key(endpoint.db, endpoint.tenants["a"], "short").text
     endpoint.keys["short"] = text
     visitor = Visitor(endpoint, "short")
     assert visitor.get("/ui/").status_code == 200
-    keys.revoke(endpoint.db, None, keys.verify(endpoint.db, text).id)
+    tenants.revoke_key(endpoint.db, None, tenants.verify_key(endpoint.db, text).id)
     assert visitor.get("/ui/").headers["location"].startswith("/ui/signin")
 
 
@@ -111,8 +111,8 @@ def test_a_session_that_was_left_is_over_wherever_its_cookie_is(endpoint, leave)
     assert form.status_code == 401
     assert other.get("/ui/").status_code == 200  # another session of the same key
     until = time.time() + 13 * 3600
-    assert tenants.forget(endpoint.db, time.time()) == 0
-    assert tenants.forget(endpoint.db, until) == 1
+    assert tenants.forget_sessions(endpoint.db, time.time()) == 0
+    assert tenants.forget_sessions(endpoint.db, until) == 1
 
 
 def test_a_new_key_is_shown_once_and_works(endpoint, visitor):
@@ -120,12 +120,12 @@ def test_a_new_key_is_shown_once_and_works(endpoint, visitor):
     answer = visitor("admin").post("/ui/keys", fields, "/ui/keys")
     text = re.search(r"c2b_[A-Za-z0-9]{8}_[A-Za-z0-9]{32}", answer.text)[0]
     assert answer.status_code == 201
-    made = keys.verify(endpoint.db, text)
+    made = tenants.verify_key(endpoint.db, text)
     assert (made.name, made.scopes, made.tenant_id) == ("ci", ("submit", "read"), endpoint.tenants["a"])
     assert made.expires - made.created == pytest.approx(7 * 86_400)
     assert text not in visitor("admin").get("/ui/keys").text
     assert visitor("admin").post(f"/ui/keys/{made.id}/revoke", {}).status_code == 303
-    assert keys.verify(endpoint.db, text) is None
+    assert tenants.verify_key(endpoint.db, text) is None
     assert audit_log.verify(endpoint.db) is None
 
 
@@ -139,7 +139,7 @@ def test_an_admin_sees_no_other_tenant_s_keys_and_makes_none(endpoint, visitor):
     assert endpoint.tenants["b"] not in visitor("admin").get("/ui/keys").text
     fields = {"name": "mine", "scope_read": "yes", "tenant": endpoint.tenants["b"]}
     assert visitor("admin").post("/ui/keys", fields, "/ui/keys").status_code == 404
-    theirs = keys.listed(endpoint.db, endpoint.tenants["b"])[0]
+    theirs = tenants.list_keys(endpoint.db, endpoint.tenants["b"])[0]
     assert visitor("admin").post(f"/ui/keys/{theirs.id}/revoke", {}).status_code == 404
     assert visitor("admin").post(f"/ui/keys/{theirs.id}/rotate", {}).status_code == 404
-    assert keys.why_not_working(endpoint.db, theirs.id) is None
+    assert tenants.why_key_fails(endpoint.db, theirs.id) is None

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from c2b_ray.endpoint.work.fairness import EXPRESS_S, MOST_SHORT, FairShare, Running, WaitingJob
+from c2b_ray.endpoint.work.dispatcher import EXPRESS_S, MOST_SHORT, FairShare, RunningJob, WaitingJob
 
 SLICE = 10.0
 
@@ -25,7 +25,8 @@ class Machine:
     def tick(self) -> None:
         waiting = [WaitingJob(f"{tenant}-{self.count}", tenant, 0.0, 1) for tenant in sorted(self.busy)]
         running = [
-            Running(job, tenant, 0.0, 1, age, end, images=int(age)) for job, (tenant, age, end) in self.running.items()
+            RunningJob(job, tenant, 0.0, 1, age, end, images=int(age))
+            for job, (tenant, age, end) in self.running.items()
         ]
         decision = self.share.decide(waiting, running, self.slots, self.weights)
         for job in decision.grants:
@@ -84,16 +85,16 @@ def test_a_tenant_that_was_idle_comes_back_without_a_hoard():
 
 def test_one_that_used_much_and_left_does_not_begin_anew():
     share, weights = FairShare(SLICE), {}
-    share.decide([], [Running("j1", "greedy", 0), Running("j2", "modest", 0)], 2, weights)
+    share.decide([], [RunningJob("j1", "greedy", 0), RunningJob("j2", "modest", 0)], 2, weights)
     share.charge({"greedy": 1000.0, "modest": 10.0}, weights)
-    share.decide([], [Running("j2", "modest", 0)], 2, weights)
+    share.decide([], [RunningJob("j2", "modest", 0)], 2, weights)
     decision = share.decide([WaitingJob("j3", "greedy", 1), WaitingJob("j4", "modest", 2)], [], 1, weights)
     assert decision.grants == ("j4",)
 
 
 def test_the_first_job_of_a_tenant_soon_ends_a_slice_that_is_young():
     share = FairShare(60.0)
-    big = Running("big", "a", 0.0, slices=7, seconds=EXPRESS_S)
+    big = RunningJob("big", "a", 0.0, slices=7, seconds=EXPRESS_S)
     share.decide([], [big], 1, {})
     share.charge({"a": 5.0}, {})
     share.decide([WaitingJob("small", "b", 9.0)], [big], 1, {})
@@ -105,7 +106,7 @@ def test_a_stream_of_first_jobs_leaves_a_large_one_whole_slices():
     """Else a tenant could have any other's job interrupted every two seconds, and it would only ever load and read."""
     share, slices, since = FairShare(60.0), [], 0
     for second in range(1200):
-        big = Running("big", "a", 0.0, slices=len(slices), seconds=second - since)
+        big = RunningJob("big", "a", 0.0, slices=len(slices), seconds=second - since)
         decision = share.decide([WaitingJob(f"s{second}", "b", second)], [big], 1, {})
         share.charge({"a": 1.0}, {})
         if decision.yields:
@@ -121,7 +122,7 @@ def test_a_stream_of_first_jobs_leaves_a_large_one_whole_slices():
 
 def test_a_running_job_of_the_least_served_is_never_asked():
     share = FairShare(SLICE)
-    running = [Running("x", "small", 0.0, 1, 1000.0)]
+    running = [RunningJob("x", "small", 0.0, 1, 1000.0)]
     share.decide([WaitingJob("y", "large", 0.0, 1)], running, 1, {})
     share.charge({"large": 500.0, "small": 1.0}, {})
     assert share.decide([WaitingJob("y", "large", 0.0, 1)], running, 1, {}).yields == ()
@@ -129,7 +130,7 @@ def test_a_running_job_of_the_least_served_is_never_asked():
 
 def test_a_tenants_own_jobs_take_turns():
     share = FairShare(SLICE)
-    big = Running("big", "a", created=0.0, slices=0, seconds=SLICE)
+    big = RunningJob("big", "a", created=0.0, slices=0, seconds=SLICE)
     assert share.decide([WaitingJob("next", "a", created=5.0)], [big], 1, {}).yields == ("big",)
     late = WaitingJob("next", "a", created=100.0)
     assert share.decide([late], [big], 1, {}).yields == (), "in the order of their submission, slice by slice"
@@ -137,11 +138,11 @@ def test_a_tenants_own_jobs_take_turns():
 
 def test_one_job_yields_at_a_time_and_nobody_where_nobody_waits():
     share = FairShare(SLICE)
-    running = [Running("x", "a", 0.0, 1, 99.0, ending=True), Running("y", "a", 0.0, 1, 99.0)]
+    running = [RunningJob("x", "a", 0.0, 1, 99.0, ending=True), RunningJob("y", "a", 0.0, 1, 99.0)]
     share.decide([], running, 2, {})
     share.charge({"a": 99.0}, {})
     assert share.decide([WaitingJob("w", "b", 0.0)], running, 2, {}).yields == ()
-    assert share.decide([], [Running("y", "a", 0.0, 1, 99.0)], 1, {}).yields == ()
+    assert share.decide([], [RunningJob("y", "a", 0.0, 1, 99.0)], 1, {}).yields == ()
 
 
 def answered(tenants: dict[str, str], ticks: int) -> dict[str, int]:
@@ -150,7 +151,7 @@ def answered(tenants: dict[str, str], ticks: int) -> dict[str, int]:
     images, slices, age, runs, ending = dict.fromkeys(tenants, 0), dict.fromkeys(tenants, 0), 0.0, "", False
     for _ in range(ticks):
         waiting = [WaitingJob(job, tenants[job], 0.0, slices[job]) for job in tenants if job != runs]
-        running = [Running(runs, tenants[runs], 0.0, slices[runs], age, ending, images[runs])] if runs else []
+        running = [RunningJob(runs, tenants[runs], 0.0, slices[runs], age, ending, images[runs])] if runs else []
         decision = share.decide(waiting, running, 1, {"a": 1.0, "b": 1.0})
         if ending:
             slices[runs] += 1

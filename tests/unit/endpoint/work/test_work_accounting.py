@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from c2b_ray.endpoint.ledger.job import Claim
-from c2b_ray.endpoint.work.fairness import SliceUse, booked_before, measured
+from c2b_ray.endpoint.ledger.tables import Claim
+from c2b_ray.endpoint.work.progress import SliceUse, booked_before, measured
 from c2b_ray.endpoint.work.protocol import StepReport
 
 

@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from c2b_ray.endpoint.clocks import now
-from c2b_ray.endpoint.work.child import _obey
-from c2b_ray.endpoint.work.job import without_a_word
-from c2b_ray.endpoint.work.process import COMMAND, FENCED_STATUS, JobProcess, WorkLimit, WorkStopped
+from c2b_ray.endpoint.ledger.database import steady_now
+from c2b_ray.endpoint.work.child import FENCED_STATUS, WorkLimit, WorkStopped, _obey
+from c2b_ray.endpoint.work.process import COMMAND, JobProcess
 from c2b_ray.endpoint.work.protocol import LeaseExtended, Start, StopOrder, WorkEnded, line
+from c2b_ray.endpoint.work.runner import without_a_word
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def late(tmp_path):
     process = JobProcess(COMMAND, dict(os.environ), str(tmp_path), None)
     out = tmp_path / "tenants" / "t" / "runs" / "job"
     out.mkdir(parents=True)
-    process.send(Start(kind="c2b", config={"task": ""}, out=str(out), via="here", until=now() - 1))
+    process.send(Start(kind="c2b", config={"task": ""}, out=str(out), via="here", until=steady_now() - 1))
     yield process
     process.kill()
 
@@ -25,23 +25,23 @@ def late(tmp_path):
 def heard(process):
     said = None
     while not isinstance(said, WorkEnded):
-        said = process.hear(120)
+        said = process.receive(120)
         assert said is not None, "in vain"
     return said
 
 
 def test_it_goes_on_once_its_runner_says_that_the_lease_was_renewed(late):
-    late.send(LeaseExtended(until=now() - 0.5))  # renewed once, and passed again
-    late.send(LeaseExtended(until=now() + 120))
+    late.send(LeaseExtended(until=steady_now() - 0.5))  # renewed once, and passed again
+    late.send(LeaseExtended(until=steady_now() + 120))
     ended = heard(late)
     assert (ended.how, ended.problem.field) == ("failed", "task"), "it came to read its config"
 
 
 def test_an_order_that_came_before_is_obeyed():
-    leash = WorkLimit(now() - 1, lambda message: None)
+    leash = WorkLimit(steady_now() - 1, lambda message: None)
     _obey(line(StopOrder(what="cancel")), leash)
     assert leash.lapsed
-    _obey(line(LeaseExtended(until=now() + 120)), leash)
+    _obey(line(LeaseExtended(until=steady_now() + 120)), leash)
     assert not leash.lapsed
     with pytest.raises(WorkStopped) as stopped:
         leash.check()
@@ -60,7 +60,7 @@ def test_why_it_failed_is_said_also_where_the_disk_of_its_log_is_full(tmp_path):
         process = JobProcess(COMMAND, dict(os.environ), str(tmp_path), full)
     out = tmp_path / "tenants" / "t" / "runs" / "job"
     out.mkdir(parents=True)
-    process.send(Start(kind="c2b", config={"task": ""}, out=str(out), via="here", until=now() + 120))
+    process.send(Start(kind="c2b", config={"task": ""}, out=str(out), via="here", until=steady_now() + 120))
     try:
         assert heard(process).problem.field == "task"
     finally:

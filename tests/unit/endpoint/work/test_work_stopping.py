@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-from c2b_ray.endpoint.clocks import now
-from c2b_ray.endpoint.work.process import WorkLimit, WorkStopped
+from c2b_ray.endpoint.ledger.database import steady_now
+from c2b_ray.endpoint.work.child import WorkLimit, WorkStopped
 
 
 def test_an_order_ends_the_work_at_the_next_batch():
-    leash = WorkLimit(now() + 60, lambda message: None)
+    leash = WorkLimit(steady_now() + 60, lambda message: None)
     leash.check()
     leash.order("yielded")
     with pytest.raises(WorkStopped) as stopped:
@@ -18,7 +18,7 @@ def test_an_order_ends_the_work_at_the_next_batch():
 
 
 def test_a_cancellation_takes_the_place_of_a_yield_and_not_the_reverse():
-    leash = WorkLimit(now() + 60, lambda message: None)
+    leash = WorkLimit(steady_now() + 60, lambda message: None)
     leash.order("yielded")
     leash.order("cancelled")
     leash.order("yielded")
@@ -33,15 +33,15 @@ def test_no_except_clause_of_a_library_takes_it_for_an_error():
 
 def test_a_commit_waits_for_its_own_answer():
     asked = []
-    leash = WorkLimit(now() + 60, asked.append)
+    leash = WorkLimit(steady_now() + 60, asked.append)
     threads = [threading.Thread(target=leash.ask, args=("x",)) for _ in range(3)]
     for thread in threads:
         thread.start()
     while len(asked) < 3:
         pass
     leash.answer(asked[1].number, granted=True)
-    deadline = now() + 5
-    while sum(thread.is_alive() for thread in threads) > 2 and now() < deadline:
+    deadline = steady_now() + 5
+    while sum(thread.is_alive() for thread in threads) > 2 and steady_now() < deadline:
         pass
     waiting = [thread.is_alive() for thread in threads]
     for message in asked:

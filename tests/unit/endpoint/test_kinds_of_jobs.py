@@ -1,11 +1,30 @@
-"""Use is booked on the models that a job is about, and a question's on those of the run that it asks."""
+"""The kinds of jobs, and the models that their use is booked on: of a question, those of the run that it asks."""
+
+import importlib
+import inspect
 
 import pytest
 from ledgers import claimed, member, submit
+from pydantic import BaseModel
 
-from c2b_ray.endpoint.booking import UNKNOWN, images_of_question, models_of
-from c2b_ray.endpoint.ledger import jobs
+from c2b_ray.endpoint.kinds import UNKNOWN, images_of_question, kind_named, kinds, models_of
+from c2b_ray.endpoint.ledger import jobs, running
 from c2b_ray.endpoint.work.progress import book_asked_run
+from c2b_ray.errors import ConfigError
+
+
+@pytest.mark.parametrize("kind", kinds().values(), ids=kinds())
+def test_what_a_kind_names_exists_and_takes_what_a_runner_passes(kind):
+    assert issubclass(kind.config_class, BaseModel)
+    module, _, name = kind.run.partition(":")
+    taken = list(inspect.signature(getattr(importlib.import_module(module), name)).parameters)
+    assert taken[:5] == ["config", "out", "via", "listener", "placement"]
+
+
+def test_another_kind_is_refused_with_those_that_there_are():
+    with pytest.raises(ConfigError, match="did you mean 'failures'"):
+        kind_named("failure")
+
 
 TWO = {"classifier": {"old": "timm:a", "new": "timm:b"}}
 
@@ -47,7 +66,7 @@ def test_a_question_is_booked_on_the_models_of_its_run(db, named, models):
 def test_the_draws_that_a_question_adds_to_its_run_count_as_storage(db, tmp_path):
     who, other = member(db), member(db, "beta")
     asked = claimed(db, who)
-    jobs.finish(db, asked.job.id, asked.fence, str(tmp_path / asked.job.id))
+    running.finish(db, asked.job.id, asked.fence, str(tmp_path / asked.job.id))
     run = tmp_path / asked.job.id
     (run / "rounds").mkdir(parents=True)
     (run / "rounds" / "part-1.parquet").write_bytes(b"ten bytes.")

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from c2b_ray.config.endpoint import EndpointConfig
-from c2b_ray.endpoint.scratch import ScratchFolder
+from c2b_ray.endpoint.policy.copies import ScratchFolder
 from c2b_ray.endpoint.work.process import ProcessStarter
 
 OWNER = """
 import sys
-from c2b_ray.endpoint.scratch import ScratchFolder
+from c2b_ray.endpoint.policy.copies import ScratchFolder
 
 print(ScratchFolder("own-").path, flush=True)
 sys.stdin.read()
@@ -57,7 +57,7 @@ def test_a_jobs_temporary_files_go_with_its_process_however_it_ends(temp: Path, 
     try:
         (own,) = folder.iterdir()
         while not (text := Path(f"/proc/{process.pid}/environ").read_text()):
-            assert process.hear(0.1) is None  # empty while the launcher becomes the program
+            assert process.receive(0.1) is None  # empty while the launcher becomes the program
         environment = dict(line.partition("=")[::2] for line in text.split("\0") if line)
         assert environment["TMPDIR"] == str(own)
         assert environment.get("RAY_TMPDIR") == (str(temp) if network else None)

@@ -3,7 +3,7 @@
 import pytest
 
 from c2b_ray.config.endpoint import Policy
-from c2b_ray.endpoint.policy.fetched import check_webhook, webhook_client
+from c2b_ray.endpoint.operate.webhooks import check_webhook, webhook_client
 from c2b_ray.errors import AddressError
 
 POLICY = Policy(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from c2b_ray.endpoint import clocks
-from c2b_ray.endpoint.clocks import ClockWatch
+from c2b_ray.endpoint.ledger import database
+from c2b_ray.endpoint.ledger.database import ClockWatch
 
 
 @pytest.fixture
 def time(monkeypatch):
     """The seconds of the clock that cannot be set."""
     passed = [1000.0]
-    monkeypatch.setattr(clocks, "now", lambda: passed[0])
+    monkeypatch.setattr(database, "steady_now", lambda: passed[0])
     return passed
 
 

@@ -1,12 +1,14 @@
-"""Local copies of a tenant's files on a store, for models that read files. They are gone once no process uses them.
+"""Temporary files of a process: its scratch folder, and local copies of a tenant's files on a store.
 
+    <TMPDIR>/<prefix><random>       locked for as long as its owner lives
     <TMPDIR>/c2b-job-files-<uid>/<tenant>/<hash of the path>/<name>    the copy; the same path in each slice of a job
     <TMPDIR>/c2b-job-files-<uid>/<tenant>/<hash of the path>.lock      locked by each process that uses the copy
 
-A copy that stayed would outlive the tenant's data on the store, and be used where the original has changed. What a
-process that was killed has left is removed by its runner (`sweep`). TMPDIR is that of the runner, which tells its jobs
-by `FOLDER`; they have their own. A job's process confines itself to its tenant's folder. This module knows paths, and
-no config.
+Models that read files read the copies. A copy that stayed would outlive the tenant's data on the store, and be used
+where the original has changed, so it is removed once no process uses it. What a process that was killed has left is
+removed by another: copies by its runner (`sweep_copies`), a scratch folder by the next owner of one. TMPDIR of the
+copies is that of the runner, which tells its jobs by `FOLDER`; they have their own. A job's process confines itself to
+its tenant's folder. This module knows paths, and no config.
 """
 
 from __future__ import annotations
@@ -22,19 +24,12 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-import httpx
 from pyarrow import fs
 
-from c2b_ray.config.endpoint import Policy
-from c2b_ray.endpoint.policy.paths import DATA, UPLOADS
-from c2b_ray.endpoint.policy.schemes import url_policy
+from c2b_ray.endpoint.policy.names import DATA, UPLOADS
 from c2b_ray.errors import ConfigError
-from c2b_ray.models.url_guard import GuardedTransport, Resolver, Target, UrlPolicy, check_url, resolved
 from c2b_ray.storage import files, resolve
 from c2b_ray.storage.s3 import file_info, patiently
-
-__all__ = ["check_webhook", "url_policy", "webhook_client", "webhook_policy"]
-
 
 FOLDER = "C2B_JOB_FILES"
 """The variable that names the folder of copies to a job's process."""
@@ -43,9 +38,9 @@ _held: dict[Path, int] = {}
 """The descriptors of this process's locks by the copy's folder."""
 
 
-def fetch(path: str) -> str:
-    """Returns the path of a local copy of the file or folder at `path` on a store, which stays until `remove`."""
-    folder = copies_folder() / _hash(path)
+def fetch_copy(path: str) -> str:
+    """Returns the path of a local copy of a file or folder on a store, which stays until `remove_copies`."""
+    folder = copies_folder() / _hash_of_path(path)
     target = folder / path.rstrip("/").rpartition("/")[2]
     _hold(folder)
     filesystem, path_in_store = resolve(path)
@@ -62,19 +57,21 @@ def fetch(path: str) -> str:
     return str(target)
 
 
-def fetch_again(text: str, tenant_root: str) -> None:
+def fetch_copies_of(text: str, tenant_root: str) -> None:
     """Fetches the copies that the manifest `text` of an earlier run names, so that its models can be loaded again.
 
     A copy's folder tells which file of the tenant it was: an upload by its name, any other by the hash of its path.
     """
     name_of_digest = dict(re.findall(rf"{re.escape(str(copies_folder()))}/([0-9a-f]{{{_DIGITS}}})/([^/\"?&\\]+)", text))
     for digest, name in name_of_digest.items():
-        original = next((candidate for candidate in _candidates(tenant_root, name) if _hash(candidate) == digest), None)
+        original = next(
+            (candidate for candidate in _candidates(tenant_root, name) if _hash_of_path(candidate) == digest), None
+        )
         if original is not None:  # otherwise the model's loader says what is missing
-            fetch(original)
+            fetch_copy(original)
 
 
-def remove() -> None:
+def remove_copies() -> None:
     """Removes this process's copies that no other uses, and those of processes of its tenant that were killed."""
     for descriptor in _held.values():
         os.close(descriptor)
@@ -82,12 +79,12 @@ def remove() -> None:
     _remove_unused("*.lock")
 
 
-def sweep() -> None:
+def sweep_copies() -> None:
     """Removes the copies of all tenants that no process uses."""
     _remove_unused("*/*.lock")
 
 
-def use_of_tenant(tenant_id: str) -> None:
+def use_folder_of_tenant(tenant_id: str) -> None:
     """Makes this process keep its copies in the tenant's folder, which it creates."""
     os.environ[FOLDER] = str(copies_folder() / tenant_id)
     copies_folder()
@@ -136,7 +133,7 @@ def _hold(folder: Path) -> None:
     _held[folder] = descriptor
 
 
-def _hash(path: str) -> str:
+def _hash_of_path(path: str) -> str:
     return hashlib.sha256(path.encode()).hexdigest()[:_DIGITS]
 
 
@@ -154,24 +151,36 @@ def copies_folder() -> Path:
     return path
 
 
-# Which URLs this endpoint calls: those of models for jobs, those of webhooks itself. `models.url_guard` checks
-# them.
+class ScratchFolder:
+    """A new, empty folder below TMPDIR, until `close`. Removes first the folders with this `prefix` of this user whose
+    owners are dead."""
+
+    def __init__(self, prefix: str) -> None:
+        _sweep_scratch(prefix)
+        while True:
+            self.path = tempfile.mkdtemp(prefix=prefix)
+            try:
+                self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            except FileNotFoundError:
+                continue  # another process took it, before it was locked, for a dead one's
+            with suppress(BlockingIOError):
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.isdir(self.path):
+                    return
+            os.close(self._lock)  # another process is just taking it
+
+    def close(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
 
 
-def webhook_policy(policy: Policy, seconds: float = 10.0) -> UrlPolicy:
-    return UrlPolicy(tuple(policy.webhooks), tuple(policy.networks), seconds=seconds)
-
-
-def check_webhook(url: str, policy: Policy) -> Target:
-    """Raises AddressError if a webhook may not have this URL. Its host name is resolved only when it is called."""
-    return check_url(url, webhook_policy(policy))
-
-
-def webhook_client(policy: Policy, seconds: float = 10.0, resolver: Resolver = resolved) -> httpx.Client:
-    """Returns a client that reaches only listed URLs at public addresses, and checks each redirect like a new request.
-
-    It raises AddressError besides httpx's errors. Bodies of answers are not read: nobody uses them, and a receiver that
-    has said 2xx has received.
-    """
-    transport = GuardedTransport(webhook_policy(policy, seconds), resolver=resolver, bodies=False)
-    return httpx.Client(transport=transport, timeout=seconds, follow_redirects=True, max_redirects=3)
+def _sweep_scratch(prefix: str) -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with suppress(OSError):  # it is gone, or its owner lives (BlockingIOError)
+            opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(opened).st_uid == os.getuid():
+                    fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(opened)
