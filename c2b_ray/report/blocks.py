@@ -2,10 +2,10 @@
 
     text        Paragraph, Items (a list), Terms (rules in prose), Code
     tables      Table of Column and rows of Cell, Bar or plain text; Pairs (name and value)
-    answers     Answers at the head of a page, Findings in its body
+    answers     Warnings and Answers at the head of a page, Findings in its body
     pictures    Galleries, Strips, Figure (a plot that was made here)
     grouping    Section, Article, Details (folded), Columns and Panels (side by side)
-    the rest    Fragment: a template of one kind of page, for what no other page shows
+    the rest    Links to other pages; Fragment: a template of one kind of page, for what no other page shows
 
 An audit's report module makes a Page of them straight from the rows of its tables; `blocks.html.j2` says what each
 looks like. A block holds what is shown and no more: counting, ranking and wording are done before it is made. Every
@@ -19,7 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from c2b_ray.report.method import Fact, Method, Model
+from c2b_ray.report import words
+from c2b_ray.report.method import Fact, Method, Model, SetupNote
 from c2b_ray.report.page import SCRIPTS, STYLES, Answer, render
 from c2b_ray.report.pictures import Gallery
 from c2b_ray.report.words import Column, Sentence, Span
@@ -70,14 +71,15 @@ class Items(Block):
 
 @dataclass(frozen=True)
 class Terms(Block):
-    """What the page's words mean and how its numbers came about, a paragraph each, with the marks of `marked`."""
+    """What the page's words mean and how its numbers came about, a paragraph each: strings with the marks of `marked`,
+    or sentences, where names that a user wrote stand in them."""
 
     macro: ClassVar = "terms"
-    paragraphs: Sequence[str]
+    paragraphs: Sequence[Text]
 
     @property
     def texts(self) -> list[Sentence]:
-        return [marked(paragraph) for paragraph in self.paragraphs]
+        return [marked(paragraph) if isinstance(paragraph, str) else paragraph for paragraph in self.paragraphs]
 
 
 @dataclass(frozen=True)
@@ -101,24 +103,6 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """`small`: lines beneath the text, of which those that repeat it or are empty are left out. `value`: what the
-    column is sorted by, where that is not the text. `mark`: a verdict before the text. `style`: classes of its own."""
-
-    text: Text = ""
-    small: Sequence[Text] = ()
-    style: str = ""
-    title: str = ""
-    value: str = ""
-    link: str = ""
-    mark: Verdict | None = None
-
-    @property
-    def lines(self) -> list[Text]:
-        return [line for line in self.small if line and line != self.text]
-
-
-@dataclass(frozen=True)
 class Segment:
     """A part of a bar, in percent of its length."""
 
@@ -133,6 +117,26 @@ class Bar:
 
     segments: Sequence[Segment]
     ground: bool = True
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`small`: lines beneath the text, of which those that repeat it or are empty are left out. `value`: what the
+    column is sorted by, where that is not the text. `mark`: a verdict before the text; `bar`: a bar beneath the lines.
+    `style`: classes of its own."""
+
+    text: Text = ""
+    small: Sequence[Text] = ()
+    style: str = ""
+    title: str = ""
+    value: str = ""
+    link: str = ""
+    mark: Verdict | None = None
+    bar: Bar | None = None
+
+    @property
+    def lines(self) -> list[Text]:
+        return [line for line in self.small if line and line != self.text]
 
 
 @dataclass(frozen=True)
@@ -181,9 +185,19 @@ class Pairs(Block):
     macro: ClassVar = "pairs"
     pairs: Sequence[tuple[str, Text]]
     title: str = ""
+    style: str = "pairs"
 
 
 # Answers and findings.
+
+
+@dataclass(frozen=True)
+class Warnings(Block):
+    """What puts all of the page in doubt, a paragraph each under a title."""
+
+    macro: ClassVar = "warnings"
+    title: str
+    paragraphs: Sequence[Text]
 
 
 @dataclass(frozen=True)
@@ -196,7 +210,8 @@ class Answers(Block):
 
 @dataclass(frozen=True)
 class FoundRow:
-    """A finding as a sentence; `link`: the id of its details on the page; `data` as of TableRow."""
+    """A finding as a sentence, with texts beneath it and further paragraphs. `link`: the id of its details on the page,
+    `about`: what they are about, for screen readers; `data` as of TableRow."""
 
     verdict: str
     sign: str
@@ -204,6 +219,8 @@ class FoundRow:
     beneath: Sequence[str] = ()
     link: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
+    about: str = ""
+    paragraphs: Sequence[Paragraph] = ()
 
 
 @dataclass(frozen=True)
@@ -222,8 +239,12 @@ class Findings(Block):
 
 @dataclass(frozen=True)
 class Galleries(Block):
+    """`style`: galleries (side by side), `galleries wide` (one below the other, many pictures a row), or "" for one
+    alone in a narrow column."""
+
     macro: ClassVar = "galleries"
     galleries: Sequence[Gallery]
+    style: str = "galleries"
 
 
 @dataclass(frozen=True)
@@ -304,6 +325,15 @@ class Section(Block):
 
 
 @dataclass(frozen=True)
+class Links(Block):
+    """Links to other pages, and texts between them; `name` says to screen readers what they are."""
+
+    macro: ClassVar = "links"
+    name: str
+    parts: Sequence[Span]
+
+
+@dataclass(frozen=True)
 class Fragment(Block):
     """A template of its own, which reads `data` as its `view`, for what one kind of page alone shows."""
 
@@ -319,8 +349,8 @@ class Page:
 
     title: str
     suffix: str
-    kicker: str
-    sections: Sequence[Section | Fragment]
+    kicker: Text
+    sections: Sequence[Block]
     head: Sequence[Block] = ()
     byline: Sequence[Text] = ()
     styles: Sequence[str] = STYLES
@@ -380,6 +410,37 @@ def models(method: Method) -> list[Block]:
         title = "Settings of the models, and where each was read"
         blocks.append(Details(title, [Table(columns, stated, style="models")], style="facts"))
     return blocks
+
+
+def setup(notes: Sequence[SetupNote]) -> list[Block]:
+    """Returns what the run's answers show about its classifiers' set-up; nothing where it looks right."""
+    return [Warnings("The set-up looks wrong", [_setup(note) for note in notes])] if notes else []
+
+
+def _setup(note: SetupNote) -> Sentence:
+    subject = "this" if note.classifier else "the"
+    end = f" Until then nothing below says anything about {subject} classifier." if note.hopeless else ""
+    name = (spec(note.classifier), Span(" ")) if note.classifier else ()
+    return (*name, *_coded(note.seen, strong=True), *_coded(f" {note.cause} {note.remedy}"), Span(end))
+
+
+def _coded(text: str, strong: bool = False) -> Sentence:
+    """Returns a text in which only backticks mark words, since names of labels stand in it."""
+    parts = enumerate(text.split("`"))
+    return tuple(Span(part, strong, "code" if i % 2 else "") for i, part in parts if part)
+
+
+def assumed(method: Method) -> list[Block]:
+    """Returns a notice of the models' settings that nothing states; nothing where all are stated."""
+    facts = [(Span(f"{fact.name} of "), spec(model.spec)) for model, fact in method.assumptions[:3]]
+    if not facts:
+        return []
+    count = len(method.assumptions)
+    verb, them = ("are", "them") if count > 1 else ("is", "it")
+    start = f"{words.plural(count, 'setting')} of the models {verb} assumed, because nothing states {them}: "
+    between = [span for fact in facts for span in (Span(", "), *fact)][1:]
+    link = Span("how it was made", link="#made")
+    return [Paragraph((Span(start), *between, Span(". See "), link, Span(".")), "notice")]
 
 
 def _assumption(model: Model, fact: Fact) -> Sentence:

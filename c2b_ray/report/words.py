@@ -222,11 +222,13 @@ def duration(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Span:
-    """A span of a sentence; `strong` spans are emphasised. `style`: italic, code, or spec, the name of a model."""
+    """A span of a sentence; `strong` spans are emphasised. `style`: italic, code, spec (the name of a model), sign (for
+    eyes alone), unseen (for screen readers alone), or a class of the style sheet. `link`: where a click leads."""
 
     text: str
     strong: bool = False
     style: str = ""
+    link: str = ""
 
 
 Sentence = tuple[Span, ...]

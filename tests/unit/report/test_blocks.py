@@ -21,6 +21,7 @@ from c2b_ray.report.blocks import (
     Frame,
     Galleries,
     Items,
+    Links,
     Page,
     Pairs,
     Paragraph,
@@ -31,9 +32,13 @@ from c2b_ray.report.blocks import (
     TableRow,
     Terms,
     Verdict,
+    Warnings,
+    assumed,
     marked,
+    setup,
     spec,
 )
+from c2b_ray.report.method import Fact, Method, Model, SetupNote
 from c2b_ray.report.page import Answer
 from c2b_ray.report.pictures import Gallery, Picture
 from c2b_ray.report.words import Column, Span
@@ -48,14 +53,16 @@ EVERY = [
     Code(EVIL),
     Table(COLUMNS, [(EVIL, Cell(EVIL, [EVIL], EVIL, EVIL, EVIL, "#x"), EVIL, Bar([Segment("for", "40")]))], EVIL),
     Pairs([(EVIL, EVIL)], EVIL),
+    Warnings(EVIL, [EVIL]),
     Answers([Answer("for", EVIL, (Span(EVIL),), (EVIL,), "x")]),
-    Findings([FoundRow("against", EVIL, EVIL, [EVIL], "x", {"class": EVIL})], more=EVIL),
+    Findings([FoundRow("against", EVIL, EVIL, [EVIL], "x", {"class": EVIL}, EVIL, [Paragraph(EVIL)])], more=EVIL),
     Galleries([Gallery("right", EVIL, EVIL, (PICTURE,))]),
     Strips([[Frame("", EVIL, [EVIL])]]),
     Figure("<svg></svg>", EVIL),
     Article(EVIL, [Paragraph(EVIL)], mark=Verdict("for", EVIL, EVIL)),
     Details(EVIL, [Paragraph(EVIL)]),
     Columns([Paragraph(EVIL)]),
+    Links(EVIL, [Span(EVIL, link="b.html"), Span(EVIL)]),
 ]
 
 
@@ -105,3 +112,27 @@ def test_marks_become_spans_and_nothing_else_does():
     )  # fmt: skip
     assert marked("plain") == (Span("plain"),)
     assert '<span class="spec">&lt;b&gt;</span>' in page(Paragraph((spec("<b>"),)))
+
+
+def test_a_span_is_a_link_strong_and_styled_at_once():
+    html = page(Paragraph((Span("a", strong=True, style="code", link="#b"), Span("▼", style="sign"))))
+    assert '<a href="#b"><b><code>a</code></b></a><span class="sign" aria-hidden="true">▼</span>' in html
+
+
+def test_a_setup_that_looks_wrong_is_told_of_each_classifier_and_only_backticks_mark_its_words():
+    notes = [SetupNote("timm:x", "All *cats* in `b`.", "Why.", "Do `c`.", hopeless=True)]
+    html = page(*setup(notes))
+    assert '<section class="setup" role="note" aria-labelledby="setup-head">' in html
+    assert '<span class="spec">timm:x</span> <b>All *cats* in </b><b><code>b</code></b><b>.</b> Why. Do ' in html
+    assert html.count("Until then nothing below says anything about this classifier.") == 1
+    assert setup([]) == []
+
+
+def test_a_notice_names_the_first_assumptions_and_leads_to_all():
+    facts = tuple(Fact(f"setting {i}", "", "", assumed=True, option="") for i in range(4))
+    method = Method((), (Model("Classifier", "timm:x", "", facts),), (), (), (), "", "", shortened=False)
+    html = page(*assumed(method))
+    assert "4 settings of the models are assumed, because nothing states them: setting 0 of " in html
+    assert "setting 3" not in html
+    assert '</span>. See <a href="#made">how it was made</a>.</p>' in html
+    assert assumed(Method((), (), (), (), (), "", "", shortened=False)) == []
