@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,8 +12,10 @@ import pyarrow as pa
 from c2b_ray.audits.failures.report.rows import FAILURE, NOT_SHOWN, UNDETERMINED, Finding, Hypothesis, share
 from c2b_ray.audits.failures.report.sentences import ANY, Facts, says, target_of
 from c2b_ray.report import words
+from c2b_ray.report.blocks import Bar, Cell, Paragraph, Section, Table, TableRow, Verdict
 from c2b_ray.report.forest import RULE, Forest, ForestRow, forest_svg
 from c2b_ray.report.redact import clean, names_of
+from c2b_ray.report.words import Column, Span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 SIGNS = {FAILURE: "▼", NOT_SHOWN: "○", UNDETERMINED: "◇"}
 NAMES = {FAILURE: "failure", NOT_SHOWN: "not shown", UNDETERMINED: "undetermined"}
-DRESSES = {FAILURE: "against", NOT_SHOWN: "none", UNDETERMINED: "undetermined"}
+STYLES = {FAILURE: "against", NOT_SHOWN: "none", UNDETERMINED: "undetermined"}
 """A verdict's colour and marker, by their names in the style sheet."""
 
 MOST_ROWS = 300
@@ -39,62 +40,82 @@ _ORIGINS = {
 }
 
 
-@dataclass(frozen=True)
-class CaptionRow:
-    """A caption's numbers as text. `anyhow`: the rate of any failure; `baseline_anyhow`: the baseline's; `..._value`:
-    the sort keys of a table."""
-
-    classifier: str
-    label: str
-    target: str
-    says: str
-    caption: str
-    origin: str
-    anyhow: str
-    baseline_anyhow: str
-    rate: str
-    interval: str
-    draws: str
-    baseline: str
-    baseline_draws: str
-    ratio: str
-    ratio_interval: str
-    ratio_value: str
-    evidence: str
-    evidence_value: str
-    q: str
-    dress: str
-    sign: str
-    verdict: str
-    doubts: str
+def in_numbers(facts: Facts) -> list[Section]:
+    """Returns the table of all hypotheses that were confirmed; those of findings first, in their order."""
+    of_findings = (hypothesis for finding in facts.findings for hypothesis in finding.confirmed)
+    confirmed = dict.fromkeys([*of_findings, *(each for each in facts.hypotheses if each.confirmed)])
+    if not confirmed:
+        return []
+    evidence = (
+        "q is the probability of such a difference between clusters by chance, corrected for all hypotheses of the run."
+        if facts.cluster
+        else "e is the evidence that the caption fails more often than its baseline, q what e-BH makes of it over all "
+        "hypotheses of the run."
+    )
+    legend = (
+        "Every hypothesis that was confirmed. A rate is from a number of images that was fixed before they were drawn; "
+        f"beneath it is its {words.percent(facts.confidence)} interval. {evidence}"
+    )
+    blocks = [Paragraph(legend, "legend"), caption_table(list(confirmed), facts, "numbers")]
+    return [Section("In numbers", blocks, "numbers", "In numbers")]
 
 
-def caption_row(hypothesis: Hypothesis, facts: Facts) -> CaptionRow:
-    baseline = facts.at_baseline(hypothesis)
-    return CaptionRow(
-        classifier=facts.names[hypothesis.classifier],
-        label=clean(hypothesis.label),
-        target=target_of(hypothesis),
-        says=says(hypothesis, 2_000),
-        caption=clean(hypothesis.caption),
-        origin=_ORIGINS.get(hypothesis.origin, hypothesis.origin),
-        anyhow=words.rate(share(hypothesis.any_failures, hypothesis.draws)),
-        baseline_anyhow=words.rate(share(baseline.failures, baseline.draws)),
-        rate=words.rate(hypothesis.rate),
-        interval=words.rate_range(hypothesis.rate_low, hypothesis.rate_high),
-        draws=words.plural(hypothesis.draws, "image") + of_clusters(hypothesis, facts.cluster),
-        baseline=words.rate(hypothesis.baseline_rate),
-        baseline_draws=words.count(hypothesis.baseline_draws),
-        ratio=words.times(hypothesis.ratio),
-        ratio_interval=words.times_range(hypothesis.ratio_low, hypothesis.ratio_high),
-        ratio_value=_plain(hypothesis.ratio),
-        evidence=e_value(hypothesis.e_value),
-        evidence_value=_plain(hypothesis.e_value),
-        q=words.small_probability(hypothesis.q_value),
-        dress=DRESSES.get(hypothesis.verdict, "undetermined"),
-        sign=SIGNS.get(hypothesis.verdict, "◇"),
-        verdict=NAMES.get(hypothesis.verdict, hypothesis.verdict),
-        doubts="; ".join(clean(doubt) for doubt in hypothesis.doubts),
+def caption_table(hypotheses: Sequence[Hypothesis], facts: Facts, name: str) -> Table:
+    """Returns captions with their numbers. `name`: of the rows that are filtered together."""
+    columns = [
+        Column("Label"),
+        Column("Taken for"),
+        Column("The caption says"),
+        *([Column("Classifier", spec=True)] if len(facts.names) > 1 else []),
+        *(Column(number, number=True) for number in ("Any failure", "Rate", "Baseline", "Times", "e", "q")),
+        Column("Verdict"),
+    ]
+    left_out = max(len(hypotheses) - MOST_ROWS, 0)
+    return Table(
+        columns,
+        [_caption_row(hypothesis, facts) for hypothesis in hypotheses[:MOST_ROWS]],
+        style="facts captions",
+        sortable=True,
+        filtered=name,
+        most=12,
+        more=f"And {left_out} more, in the run’s hypotheses.parquet." if left_out else "",
+    )
+
+
+def _caption_row(hypothesis: Hypothesis, facts: Facts) -> TableRow:
+    baseline, classifier = facts.at_baseline(hypothesis), facts.names[hypothesis.classifier]
+    label, target = clean(hypothesis.label), target_of(hypothesis)
+    verdict = NAMES.get(hypothesis.verdict, hypothesis.verdict)
+    style, sign = STYLES.get(hypothesis.verdict, "undetermined"), SIGNS.get(hypothesis.verdict, "◇")
+    images = words.plural(hypothesis.draws, "image") + of_clusters(hypothesis, facts.cluster)
+    origin = _ORIGINS.get(hypothesis.origin, hypothesis.origin)
+    doubts = "; ".join(clean(doubt) for doubt in hypothesis.doubts)
+    in_doubt = (Span("in doubt", style="doubt"), Span(f": {doubts}", style="unseen")) if doubts else ""
+    any_failure = words.rate(share(hypothesis.any_failures, hypothesis.draws))
+    return TableRow(
+        (
+            label,
+            target,
+            Cell(says(hypothesis, 2_000), [origin], "says", title=clean(hypothesis.caption)),
+            *([classifier] if len(facts.names) > 1 else []),
+            Cell(any_failure, [f"baseline {words.rate(share(baseline.failures, baseline.draws))}"]),
+            Cell(words.rate(hypothesis.rate), [words.rate_range(hypothesis.rate_low, hypothesis.rate_high), images]),
+            Cell(words.rate(hypothesis.baseline_rate), [f"{words.count(hypothesis.baseline_draws)} images"]),
+            Cell(
+                words.times(hypothesis.ratio),
+                [words.times_range(hypothesis.ratio_low, hypothesis.ratio_high)],
+                value=_plain(hypothesis.ratio),
+            ),
+            Cell(e_value(hypothesis.e_value), value=_plain(hypothesis.e_value)),
+            words.small_probability(hypothesis.q_value),
+            Cell("", [in_doubt], "ruling", title=doubts, mark=Verdict(style, sign, verdict)),
+        ),
+        data={
+            "label": label,
+            "target": target,
+            "verdict": verdict,
+            **({"classifier": classifier} if len(facts.names) > 1 else {}),
+        },
     )
 
 
@@ -140,61 +161,60 @@ def undecided_first(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
 MOST_TRANSFERS = 200
 
 
-@dataclass(frozen=True)
-class Transfer:
-    """Rates are means over runs ± their standard deviation, of the caption and of its baseline; without runs, failures
-    over images. `runs`: empty where there is none."""
-
-    classifier: str
-    source: str
-    label: str
-    target: str
-    says: str
-    baseline: str
-    rate: str
-    anyhow: str
-    images: str
-    runs: str
-    p: str
-    holds: bool
+def has_transfers(facts: Facts) -> bool:
+    return bool(_of_others(facts.tables.transfers, facts.primary))
 
 
-@dataclass(frozen=True)
-class Transfers:
-    present: bool
-    line: str = ""
-    rows: tuple[Transfer, ...] = ()
-    more: int = 0
+def elsewhere(facts: Facts) -> list[Section]:
+    says_of = {hypothesis.caption_id: says(hypothesis) for hypothesis in facts.hypotheses}
+    return on_other_images(facts.tables.transfers, says_of, facts.names, 1 - facts.confidence, facts.primary)
 
 
-def transfers(
+def on_other_images(
     table: pa.Table, says_of: Mapping[str, str], names: Mapping[str, str], alpha: float, measured: Collection[str] = ()
-) -> Transfers:
-    """`says_of`: what each caption says, by its id; `names`: what each classifier is called; `measured`: the sources of
-    the images that measured the findings."""
-    rows = [row for row in table.to_pylist() if row["rates"] or row["source"] not in measured]
+) -> list[Section]:
+    """Returns the table of comparisons on other images. `says_of`: what each caption says, by its id; `names`: what
+    each classifier is called; `measured`: the sources of the images that measured the findings."""
+    rows = _of_others(table, measured)
     if not rows:
-        return Transfers(present=False)
+        return []
     sources = names_of([row["source"] for row in rows])
     rows.sort(key=lambda row: (not _is_tested(row), row["p_value"] or 0.0))
-    transfer_rows = tuple(
-        Transfer(
-            classifier=names.get(row["classifier"], clean(row["classifier"])),
-            source=sources[row["source"]],
-            label=clean(row["label"]),
-            target=ANY if row["target"] is None else clean(row["target"]),
-            says=says_of.get(row["caption_id"], words.UNKNOWN),
-            baseline=_rate(row["baseline_rates"], row["baseline_failures"], row["baseline_draws"]),
-            rate=_rate(row["rates"], row["failures"], row["draws"]),
-            anyhow=words.rate(share(row["any_failures"], row["draws"])),
-            images=words.count(row["draws"]),
-            runs=words.plural(len(row["rates"]), "run") if row["rates"] else "",
-            p=p_value(row["p_value"]),
-            holds=_holds(row, alpha),
+    columns = [
+        Column("Label"),
+        Column("Taken for"),
+        Column("The caption says"),
+        Column("Images from", spec=True),
+        *([Column("Classifier", spec=True)] if len(names) > 1 else []),
+        *(Column(number, number=True) for number in ("Baseline", "Caption", "Any failure", "p")),
+    ]
+    lines: list[Sequence[str | Cell | Bar]] = [
+        (
+            clean(row["label"]),
+            ANY if row["target"] is None else clean(row["target"]),
+            Cell(says_of.get(row["caption_id"], words.UNKNOWN), style="says"),
+            sources[row["source"]],
+            *([names.get(row["classifier"], clean(row["classifier"]))] if len(names) > 1 else []),
+            _rate(row["baseline_rates"], row["baseline_failures"], row["baseline_draws"]),
+            Cell(_rate(row["rates"], row["failures"], row["draws"]), [_images_and_runs(row)]),
+            words.rate(share(row["any_failures"], row["draws"])),
+            Cell((Span(p_value(row["p_value"]), strong=_holds(row, alpha)),)),
         )
         for row in rows[:MOST_TRANSFERS]
-    )
-    return Transfers(True, _line(rows, alpha), transfer_rows, max(len(rows) - MOST_TRANSFERS, 0))
+    ]
+    left_out = max(len(rows) - MOST_TRANSFERS, 0)
+    more = f"And {left_out} more, in the run’s transfers.parquet." if left_out else ""
+    shown = Table(columns, lines, style="facts elsewhere", sortable=True, more=more)
+    return [Section("On other images", [Paragraph(_line(rows, alpha)), shown], "elsewhere", "On other images")]
+
+
+def _of_others(table: pa.Table, measured: Collection[str]) -> list[Mapping[str, Any]]:
+    return [row for row in table.to_pylist() if row["rates"] or row["source"] not in measured]
+
+
+def _images_and_runs(row: Mapping[str, Any]) -> str:
+    runs = f", {words.plural(len(row['rates']), 'run')}" if row["rates"] else ""
+    return f"{words.count(row['draws'])} images{runs}"
 
 
 def _rate(rates: Sequence[float], failures: int, draws: int) -> str:
@@ -256,7 +276,7 @@ def rates_plot(finding: Finding, baseline: tuple[float, float, float], salt: str
     rows = [
         _row(BASELINE, baseline, "none", least),
         *(
-            _row(says(caption), (caption.rate, caption.rate_low, caption.rate_high), DRESSES[caption.verdict], least)
+            _row(says(caption), (caption.rate, caption.rate_low, caption.rate_high), STYLES[caption.verdict], least)
             for caption in captions
         ),
     ]

@@ -1,7 +1,7 @@
-"""Chooses the failures that a caption shows, with pictures: those towards the target first, then in order of drawing.
+"""The findings in detail: plots, wrong answers, and the failures that a caption shows, with pictures.
 
-Failures of confirmation are shown. Those of discovery, from which captions were derived, are shown only where there are
-no others, or none towards the target, and are marked. Knows the examples of `tables.ROUNDS`; knows nothing of pages.
+Failures towards the target come first, then in order of drawing. Failures of confirmation are shown; those of
+discovery, from which captions were derived, only where there are no others, or none towards the target, and are marked.
 """
 
 from __future__ import annotations
@@ -15,11 +15,28 @@ import pyarrow as pa
 
 from c2b_ray.audits.failures.discovery.rounds import SAMPLE
 from c2b_ray.audits.failures.report.captions import rates_plot
-from c2b_ray.audits.failures.report.rows import CONFIRMATION, UNDECIDED, Finding, Tally, TallyKey, share
-from c2b_ray.audits.failures.report.sentences import Facts, Statement
+from c2b_ray.audits.failures.report.rows import CONFIRMATION, UNDECIDED, Finding, Hypothesis, Tally, TallyKey, share
+from c2b_ray.audits.failures.report.sentences import Facts, in_doubt, link_of, target_of
 from c2b_ray.report import words
+from c2b_ray.report.blocks import (
+    Article,
+    Bar,
+    Block,
+    Cell,
+    Columns,
+    Figure,
+    Galleries,
+    Pairs,
+    Paragraph,
+    Section,
+    Segment,
+    Table,
+    TableRow,
+    spec,
+)
 from c2b_ray.report.pictures import WRONG, Gallery, Picture
 from c2b_ray.report.redact import clean
+from c2b_ray.report.words import Column, Span
 
 COLUMNS = ["caption_id", "stage", "part", "generator", "classifier", "first", "examples"]
 MOST_SHOWN = 12
@@ -88,172 +105,161 @@ def _keep(by_label: dict[str | None, list[_Placed]], targets: Collection[str], r
         del examples_of_label[MOST_SHOWN:]
 
 
-def gallery(examples: list[Example], thumbnails: Mapping[str, str], names: tuple[str, str]) -> Gallery | None:
-    """`names`: what the classifier is called, and the label. None where there is nothing to show."""
-    name, label = names
-    if not examples:
-        return None
-    return Gallery(
-        verdict="wrong",
-        sign=WRONG,
-        title=f"{words.plural(len(examples), 'failure')} of {examples[0].stage}",
-        pictures=tuple(_picture(example, thumbnails, name, label) for example in examples),
-    )
-
-
-def _picture(example: Example, thumbnails: Mapping[str, str], name: str, label: str) -> Picture:
-    predicted = clean(example.predicted)
-    probability_text = "" if example.confidence is None else f"{example.confidence:.2f}"
-    return Picture(
-        source=thumbnails.get(example.key, ""),
-        key=clean(example.file),
-        alt=f"{'Labelled' if example.file else 'Drawn as'} {words.article(label)}{label}; {name} says {predicted}"
-        f"{f' with probability {probability_text}' if probability_text else ''}.",
-        label=predicted,
-        probability=probability_text,
-        stands_for="",
-        caption="",
-    )
-
-
-# The wrong answers at the baseline and under a caption, side by side: the counterpart of Figure 3.
-
-
-MOST_BARS = 15
-
-
 @dataclass(frozen=True)
-class Bar:
-    """`width`: of 100, the largest share of both panels being 100; `target`: whether the finding is about it."""
+class Pictures:
+    """Failures that can be shown. `sources`: a data: URI by an example's key."""
 
-    label: str
-    width: str
-    count: str
-    share: str
-    target: bool
+    examples: Examples
+    sources: Mapping[str, str]
 
+    def gallery(self, key: TallyKey, lead: Hypothesis, name: str, most: int = MOST_SHOWN) -> Gallery | None:
+        """Returns failures of a caption, those of the lead's target first; None where there are none. `name`: what the
+        classifier is called."""
+        shown = self.examples.of(key, lead.target, most)
+        if not shown:
+            return None
+        title = f"{words.plural(len(shown), 'failure')} of {shown[0].stage}"
+        return Gallery("wrong", WRONG, title, tuple(self._picture(one, clean(lead.label), name) for one in shown))
 
-@dataclass(frozen=True)
-class Panel:
-    title: str
-    line: str
-    bars: tuple[Bar, ...]
-    more: str
-    gallery: Gallery | None
+    def of_finding(self, lead: Hypothesis, facts: Facts) -> Gallery | None:
+        """Returns failures of the finding's caption, or of its baseline where those of the caption were not kept."""
+        name = facts.names[lead.classifier]
+        return self.gallery(caption_key(lead), lead, name) or self.gallery(
+            facts.baseline_key(lead), lead, name, OF_BASELINE
+        )
 
-
-def panels(
-    tallies: tuple[Tally, Tally], target: str | None, titles: tuple[str, str], galleries: Sequence[Gallery | None]
-) -> tuple[Panel, ...]:
-    """Returns the baseline's panel and the caption's."""
-    largest = max((count / tally.failures for tally in tallies for count in tally.taken.values()), default=1.0)
-    return tuple(
-        _panel(tally, target, title, largest, gallery)
-        for tally, title, gallery in zip(tallies, titles, galleries, strict=True)
-    )
-
-
-def _panel(tally: Tally, target: str | None, title: str, largest: float, gallery: Gallery | None) -> Panel:
-    ranked = sorted(tally.taken.items(), key=lambda item: (-item[1], item[0]))
-    bars = ranked[:MOST_BARS]
-    if target is not None and target in tally.taken and target not in dict(bars):
-        bars = [*bars[:-1], (target, tally.taken[target])]
-    remaining = sum(count for label, count in ranked if label not in dict(bars))
-    return Panel(
-        title=title,
-        line=f"{words.plural(tally.failures, 'failure')} in {words.plural(tally.draws, 'image')}: "
-        f"{words.rate(share(tally.failures, tally.draws))}.",
-        bars=tuple(
-            Bar(
-                clean(label),
-                f"{100 * count / tally.failures / largest:.1f}",
-                words.count(count),
-                words.percent(count / tally.failures),
-                label == target,
-            )
-            for label, count in bars
-        ),
-        more=f"{words.plural(len(ranked) - len(bars), 'more label')}, {words.plural(remaining, 'failure')}"
-        if len(ranked) > len(bars)
-        else "",
-        gallery=gallery,
-    )
+    def _picture(self, example: Example, label: str, name: str) -> Picture:
+        predicted = clean(example.predicted)
+        probability = "" if example.confidence is None else f"{example.confidence:.2f}"
+        return Picture(
+            source=self.sources.get(example.key, ""),
+            key=clean(example.file),
+            alt=f"{'Labelled' if example.file else 'Drawn as'} {words.article(label)}{label}; {name} says {predicted}"
+            f"{f' with probability {probability}' if probability else ''}.",
+            label=predicted,
+            probability=probability,
+            stands_for="",
+            caption="",
+        )
 
 
-# A finding with its evidence: the rates of its captions as a plot, the answers of failures, and pictures.
+def caption_key(lead: Hypothesis) -> TallyKey:
+    return lead.caption_id, lead.classifier, lead.generator
+
+
+# A finding with its evidence: the rates of its captions as a plot, what failures were taken for at the baseline and
+# under the caption, side by side (the counterpart of Figure 3), and pictures.
 
 
 OF_BASELINE = 6  # pictures
+MOST_BARS = 15
 
 
-@dataclass(frozen=True)
-class Elsewhere:
-    """The caption through another generator."""
-
-    generator: str
-    line: str
-    gallery: Gallery | None
-
-
-@dataclass(frozen=True)
-class Detail:
-    """`plot` is an <svg> element."""
-
-    statement: Statement
-    caption: str
-    baseline: str
-    plot: str
-    panels: tuple[Panel, ...]
-    elsewhere: tuple[Elsewhere, ...]
-
-
-def details(
-    facts: Facts, sentences: Sequence[Statement], examples: Examples, thumbnails: Mapping[str, str]
-) -> tuple[Detail, ...]:
-    """Returns the details of findings. `sentences`: of the findings, in order; `thumbnails`: by an example's key."""
-    return tuple(
-        _detail(finding, sentence, facts, _Pictures(examples, thumbnails, (sentence.classifier, sentence.label)))
-        for finding, sentence in zip(facts.detailed, sentences, strict=False)
+def in_detail(facts: Facts, pictures: Pictures) -> list[Section]:
+    if not facts.detailed:
+        return []
+    legend = (
+        "The plot has the failure rate of each caption of a finding, beside the baseline’s, with "
+        f"{words.percent(facts.confidence)} intervals. Below: what failures were taken for, the {MOST_BARS} most "
+        "frequent labels, the finding’s own marked ◀, and the failures that were kept as images, those towards it "
+        "first."
     )
+    articles = [_finding(finding, link_of(i), facts, pictures) for i, finding in enumerate(facts.detailed)]
+    return [Section("In detail", [Paragraph(legend, "legend"), *articles], "detail", "In detail")]
 
 
-@dataclass(frozen=True)
-class _Pictures:
-    examples: Examples
-    thumbnails: Mapping[str, str]
-    about: tuple[str, str]
-
-    def gallery(self, key: TallyKey, target: str | None, most: int = MOST_SHOWN) -> Gallery | None:
-        return gallery(self.examples.of(key, target, most), self.thumbnails, self.about)
-
-
-def _detail(finding: Finding, sentence: Statement, facts: Facts, pictures: _Pictures) -> Detail:
-    lead = finding.lead
-    key, base_key = (lead.caption_id, lead.classifier, lead.generator), facts.baseline_key(lead)
-    base, with_caption = facts.at_baseline(lead), facts.tallies.of(*key)
+def _finding(finding: Finding, link: str, facts: Facts, pictures: Pictures) -> Article:
+    lead, baseline = finding.lead, facts.baselines.get(finding.lead.label)
+    name = facts.names[lead.classifier]
+    by = (Span(" "), Span("by", style="by"), Span(" "), spec(name)) if len(facts.names) > 1 else ()
+    prompts = [
+        ("Baseline", (clean(baseline.text) if baseline else "") or words.UNKNOWN),
+        ("Caption", clean(lead.caption)),
+    ]
     estimate = facts.rate(lead.baseline_failures, lead.baseline_draws)
     limits = lead.baseline_rate, float(estimate.low), float(estimate.high)
-    baseline = facts.baselines.get(lead.label)
+    base_key, key = facts.baseline_key(lead), caption_key(lead)
+    tallies = facts.at_baseline(lead), facts.tallies.of(*key)
     galleries = (
-        pictures.gallery(base_key, lead.target, OF_BASELINE),
-        pictures.gallery(key, lead.target),
+        pictures.gallery(base_key, lead, name, OF_BASELINE),
+        pictures.gallery(key, lead, name),
     )
-    return Detail(
-        statement=sentence,
-        caption=clean(lead.caption),
-        baseline=clean(baseline.text) if baseline else "",
-        plot=rates_plot(finding, limits, sentence.link),
-        panels=panels((base, with_caption), lead.target, facts.wording.titles, galleries),
-        elsewhere=tuple(_elsewhere(finding, sentence, facts, pictures)),
+    return Article(
+        (Span(f"{clean(lead.label)} "), Span("taken for", style="by"), Span(f" {target_of(lead)}"), *by),
+        [
+            *in_doubt(lead),
+            Pairs(prompts, style="prompts"),
+            Figure(rates_plot(finding, limits, link)),
+            Columns(_panels(tallies, lead.target, facts.wording.titles, galleries), "panels"),
+            *_through_others(lead, name, facts, pictures),
+        ],
+        link,
+        style="group",
+        level=4,
     )
 
 
-def _elsewhere(finding: Finding, sentence: Statement, facts: Facts, pictures: _Pictures) -> Iterator[Elsewhere]:
-    lead = finding.lead
-    for generator, name in facts.generators.items():
+def _panels(
+    tallies: tuple[Tally, Tally], target: str | None, titles: tuple[str, str], galleries: Sequence[Gallery | None]
+) -> list[Article]:
+    """Returns the baseline's panel and the caption's; in both the largest share of either has the longest bar."""
+    largest = max((count / tally.failures for tally in tallies for count in tally.taken.values()), default=1.0)
+    return [
+        _panel(tally, target, title, largest, gallery)
+        for tally, title, gallery in zip(tallies, titles, galleries, strict=True)
+    ]
+
+
+def _panel(tally: Tally, target: str | None, title: str, largest: float, gallery: Gallery | None) -> Article:
+    line = (
+        f"{words.plural(tally.failures, 'failure')} in {words.plural(tally.draws, 'image')}: "
+        f"{words.rate(share(tally.failures, tally.draws))}."
+    )
+    blocks: list[Block] = [Paragraph(line, "line")]
+    if tally.taken:
+        blocks.append(_wrong_answers(tally, target, largest))
+    if gallery is not None:
+        blocks.append(Galleries([gallery], style=""))
+    elif tally.taken:
+        blocks.append(Paragraph("No picture of these failures was kept.", "beneath"))
+    return Article(title, blocks, style="panel", level=5)
+
+
+def _wrong_answers(tally: Tally, target: str | None, largest: float) -> Table:
+    ranked = sorted(tally.taken.items(), key=lambda item: (-item[1], item[0]))
+    shown = ranked[:MOST_BARS]
+    if target is not None and target in tally.taken and target not in dict(shown):
+        shown = [*shown[:-1], (target, tally.taken[target])]
+    remaining = sum(count for label, count in ranked if label not in dict(shown))
+    labels_left = words.plural(len(ranked) - len(shown), "more label")
+    mark = (Span("◀", style="sign"), Span("(the finding’s)", style="unseen"))
+    rows = [
+        TableRow(
+            (
+                Cell((Span(f"{clean(label)} "), *mark)) if label == target else clean(label),
+                Bar(
+                    [Segment("against" if label == target else "none", f"{100 * count / tally.failures / largest:.1f}")]
+                ),
+                Cell(words.percent(count / tally.failures), [words.count(count)]),
+            ),
+            "target" if label == target else "",
+        )
+        for label, count in shown
+    ]
+    columns = [Column("Taken for", hidden=True), Column("Share", hidden=True), Column("Failures", True, hidden=True)]
+    more = f"And {labels_left}, {words.plural(remaining, 'failure')}." if len(ranked) > len(shown) else ""
+    return Table(columns, rows, style="bars", more=more)
+
+
+def _through_others(lead: Hypothesis, name: str, facts: Facts, pictures: Pictures) -> Iterator[Article]:
+    """Yields the caption through each other generator."""
+    for generator, called in facts.generators.items():
         key = lead.caption_id, lead.classifier, generator
         tally = facts.tallies.of(*key)
         if generator != lead.generator and tally.draws:
-            towards = "" if lead.target is None else f", {words.count(tally.towards(lead.target))} {sentence.target}"
+            towards = "" if lead.target is None else f", {words.count(tally.towards(lead.target))} {target_of(lead)}"
             line = f"{words.plural(tally.failures, 'failure')} in {words.plural(tally.draws, 'image')}{towards}."
-            yield Elsewhere(name, line, pictures.gallery(key, lead.target))
+            gallery = pictures.gallery(key, lead, name)
+            galleries = [] if gallery is None else [Galleries([gallery], style="")]
+            title = (Span("The caption through "), spec(called))
+            yield Article(title, [Paragraph(line, "line"), *galleries], style="panel other", level=5)

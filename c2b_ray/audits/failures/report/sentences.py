@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from c2b_ray.audits.failures.report.rows import (
     tallies_of,
 )
 from c2b_ray.report import words
+from c2b_ray.report.blocks import FoundRow, Paragraph
 from c2b_ray.report.redact import clean, names_of
 from c2b_ray.report.words import Sentence, Span
 from c2b_ray.stats.rates import RateEstimate, failure_rates
@@ -40,35 +41,6 @@ from c2b_ray.stats.rates import RateEstimate, failure_rates
 ANY = "any other label"
 LONGEST_SAYING = 160
 MOST_ALIKE = 3
-
-
-@dataclass(frozen=True)
-class Also:
-    """Another classifier with the same failure under the same caption."""
-
-    classifier: str
-    rates: str
-    link: str
-
-
-@dataclass(frozen=True)
-class Statement:
-    """A finding in words. `says`: the words that its caption adds to the baseline; `classifiers`: the finding's and
-    those of `also`, one line each."""
-
-    link: str
-    classifier: str
-    label: str
-    target: str
-    says: str
-    sentence: Sentence
-    beneath: tuple[str, ...]
-    doubts: tuple[str, ...]
-    also: tuple[Also, ...] = ()
-
-    @property
-    def classifiers(self) -> str:
-        return "\n".join([self.classifier, *(merged.classifier for merged in self.also)])
 
 
 @dataclass(frozen=True)
@@ -98,31 +70,58 @@ LABELLED = Wording(
 )
 
 
-def statement(finding: Finding, name: str, link: str, wording: Wording) -> Statement:
-    """Returns a finding's statement. `name`: the classifier's name."""
+def told_together(findings: Sequence[Finding]) -> list[list[int]]:
+    """Returns the numbers of the findings that one sentence tells of: several classifiers fail so under one caption."""
+    groups: dict[tuple[str, str | None, str], list[int]] = {}
+    for number, finding in enumerate(findings):
+        lead = finding.lead
+        groups.setdefault((lead.caption_id, lead.target, lead.generator), []).append(number)
+    return list(groups.values())
+
+
+def found_row(group: Sequence[int], facts: Facts) -> FoundRow:
+    """Returns a sentence on the first finding of a group of `told_together`; beneath it, which classifiers do so too,
+    and what puts the finding in doubt."""
+    finding = facts.findings[group[0]]
     lead = finding.lead
-    return Statement(
-        link=link,
-        classifier=name,
-        label=clean(lead.label),
-        target=target_of(lead),
-        says=says(lead),
-        sentence=sentence(lead, name, wording),
-        beneath=tuple(_beneath(finding)),
-        doubts=tuple(f"{clean(doubt).rstrip('.')}." for doubt in lead.doubts),
+    data = {"label": clean(lead.label), "target": target_of(lead)}
+    if len(facts.names) > 1:
+        data["classifier"] = "\n".join(facts.names[facts.findings[number].lead.classifier] for number in group)
+    others = [Paragraph(_others(group[1:], facts), "beneath")] if len(group) > 1 else []
+    return FoundRow(
+        "against",
+        "▼",
+        sentence(lead, facts.names[lead.classifier], facts.wording),
+        _beneath(finding),
+        link_of(group[0]),
+        data,
+        about=f"{clean(lead.label)}, {says(lead)}",
+        paragraphs=(*others, *in_doubt(lead)),
     )
 
 
-def merge_statements(findings: Sequence[Finding], sentences: Sequence[Statement]) -> list[Statement]:
-    """Returns the statements, merged over classifiers that share a caption: the first has the others beneath it."""
-    first: dict[tuple[str, str | None, str], Statement] = {}
-    for finding, sentence in zip(findings, sentences, strict=True):
-        lead = finding.lead
-        key = lead.caption_id, lead.target, lead.generator
+def _others(numbers: Sequence[int], facts: Facts) -> Sentence:
+    """Returns a sentence on other classifiers with the same failure under the same caption."""
+    spans = [Span("So does " if len(numbers) == 1 else "So do ")]
+    for i, number in enumerate(numbers):
+        lead, link = facts.findings[number].lead, link_of(number)
         rates = f"{words.rate(lead.rate)} against {words.rate(lead.baseline_rate)}"
-        also = Also(sentence.classifier, rates, sentence.link)
-        first[key] = replace(first[key], also=(*first[key].also, also)) if key in first else sentence
-    return list(first.values())
+        detail = (Span(", "), Span("detail", link=f"#{link}")) if link else ()
+        spans += [Span(f"{', ' if i else ''}{facts.names[lead.classifier]} ({rates}"), *detail, Span(")")]
+    return (*spans, Span("."))
+
+
+def link_of(number: int) -> str:
+    """Returns the id of a finding's details on the page; "" where it has none."""
+    return f"finding-{number + 1}" if number < MOST_DETAILED else ""
+
+
+def doubts_of(lead: Hypothesis) -> list[str]:
+    return [f"{clean(doubt).rstrip('.')}." for doubt in lead.doubts]
+
+
+def in_doubt(lead: Hypothesis) -> list[Paragraph]:
+    return [Paragraph((Span("In doubt:", strong=True), Span(f" {doubt}")), "doubt") for doubt in doubts_of(lead)]
 
 
 def target_of(hypothesis: Hypothesis) -> str:
@@ -331,37 +330,10 @@ def counted_once(candidates: pa.Table) -> set[str]:
     return {baselines[label].caption_id for label in ([ANY_LABEL] if ANY_LABEL in baselines else baselines)}
 
 
-# The head of the page and the text about missing findings, in sentences.
+# What the page says of the run as a whole, and of missing findings.
 
 
-@dataclass(frozen=True)
-class Headline:
-    """The head of the page. `stages` tells which draws chose captions and which measured them."""
-
-    title: str
-    date: str
-    unfinished: str
-    tally: str
-    scale: str
-    stages: str
-
-
-def headline(facts: Facts) -> Headline:
-    manifest = facts.manifest
-    status = str(manifest.get("status", "finished"))
-    return Headline(
-        title=_title(list(facts.names.values())),
-        date=words.moment(str(manifest.get("finished") or manifest.get("created") or "")),
-        unfinished=""
-        if status == "finished"
-        else f"This run is not finished (status: {clean(status)}); its numbers may change.",
-        tally=tally(facts.hypotheses, facts.findings),
-        scale=_scale(facts),
-        stages=stages(facts),
-    )
-
-
-def _title(names: Sequence[str]) -> str:
+def title(names: Sequence[str]) -> str:
     if len(names) == 1:
         return f"Where {names[0]} fails"
     return f"Where {words.count(len(names))} classifiers fail" if names else "Failures"
@@ -375,7 +347,7 @@ def tally(hypotheses: Sequence[Hypothesis], findings: Sequence[Finding]) -> str:
     )
 
 
-def _scale(facts: Facts) -> str:
+def scale(facts: Facts) -> str:
     captions = len({hypothesis.caption_id for hypothesis in facts.hypotheses})
     labels = len({*facts.baselines, *(hypothesis.label for hypothesis in facts.hypotheses)})
     images = sum(effort.images for effort in facts.tallies.efforts.values())
