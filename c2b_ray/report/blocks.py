@@ -2,7 +2,7 @@
 
     text        Paragraph, Items (a list), Terms (rules in prose), Code
     tables      Table of Column and rows of Cell, Bar or plain text; Pairs (name and value)
-    answers     Warnings and Answers at the head of a page, Findings in its body
+    answers     Answers at the head of a page, Findings in its body
     pictures    Galleries, Strips, Figure (a plot that was made here)
     grouping    Section, Article, Details (folded), Columns and Panels (side by side)
     the rest    Links to other pages; Fragment: a template of one kind of page, for what no other page shows
@@ -15,7 +15,7 @@ text is escaped where it is rendered.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -141,16 +141,18 @@ class Cell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row with a style, or with values (`data`: name → value) by which the page's script filters it."""
+    """A row with a style, an id (`link`), or values (`data`: name → value) by which the page's script filters it. A
+    row of one cell, in a table of several columns, is the heading of the rows beneath it."""
 
     cells: Sequence[str | Cell | Bar]
     style: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
+    link: str = ""
 
 
 @dataclass(frozen=True)
 class Table(Block):
-    """A table; the first cell of a row is the row's head.
+    """A table; the first cell of a row is the row's head, unless it is not `headed`.
 
     `name`: says to screen readers what scrolls sideways, where the table may be wider than the page; "" for a narrow
     one. `sortable`: by a click on a column's name. `filtered`: rows with `data` are filtered together with those of
@@ -169,6 +171,7 @@ class Table(Block):
     most: int = 0
     more: Text = ""
     empty: str = ""
+    headed: bool = True
 
     @property
     def lines(self) -> Iterable[TableRow]:
@@ -189,15 +192,6 @@ class Pairs(Block):
 
 
 # Answers and findings.
-
-
-@dataclass(frozen=True)
-class Warnings(Block):
-    """What puts all of the page in doubt, a paragraph each under a title."""
-
-    macro: ClassVar = "warnings"
-    title: str
-    paragraphs: Sequence[Text]
 
 
 @dataclass(frozen=True)
@@ -239,11 +233,12 @@ class Findings(Block):
 
 @dataclass(frozen=True)
 class Galleries(Block):
-    """`style`: galleries (side by side), `galleries wide` (one below the other, many pictures a row), or "" for one
-    alone in a narrow column."""
+    """`level`: of their headings. `style`: galleries (side by side), `galleries wide` (one below the other, with many
+    pictures a row), or "", each as wide as the page or the column that it stands in."""
 
     macro: ClassVar = "galleries"
     galleries: Sequence[Gallery]
+    level: int = 5
     style: str = "galleries"
 
 
@@ -293,18 +288,19 @@ class Article(Block):
 
 @dataclass(frozen=True)
 class Details(Block):
-    """Blocks that are folded under a line."""
+    """Blocks that are folded under a line; `link`: its id."""
 
     macro: ClassVar = "details"
     summary: Text
     blocks: Sequence[Block]
     open: bool = False
     style: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True)
 class Columns(Block):
-    """Blocks side by side, where the page is wide enough. `style`: columns, panels or galleries."""
+    """Blocks side by side, where the page is wide enough. `style`: columns, panels, evidence, curves or charts."""
 
     macro: ClassVar = "columns"
     blocks: Sequence[Block]
@@ -372,6 +368,26 @@ def spec(name: str) -> Span:
     return Span(name, style="spec")
 
 
+def setup(notes: Sequence[SetupNote]) -> list[Block]:
+    """Returns what looks wrong about how classifiers are set up, for the head of a page."""
+    blocks = [Paragraph(tuple(_setup_note(note))) for note in notes]
+    return [Article("The set-up looks wrong", blocks, style="setup", level=2)] if notes else []
+
+
+def _setup_note(note: SetupNote) -> Iterator[Span]:
+    if note.classifier:
+        yield from (spec(note.classifier), Span(" "))
+    yield from (replace(span, strong=True) for span in _coded(note.seen))
+    yield from _coded(f" {note.cause} {note.remedy}")
+    if note.hopeless:
+        yield Span(f" Until then nothing below says anything about {'this' if note.classifier else 'the'} classifier.")
+
+
+def _coded(text: str) -> Sentence:
+    """Returns the spans of a text in which backticks mark code, and nothing else is a mark: it holds names of users."""
+    return tuple(Span(part, style="code" if i % 2 else "") for i, part in enumerate(text.split("`")) if part)
+
+
 def made(method: Method, file_name: str, *before: Block) -> Section:
     """Returns the last section of every page, how the run was made: `before`, settings and counts, models, and the file
     that makes it again, to be saved as `file_name`."""
@@ -410,24 +426,6 @@ def models(method: Method) -> list[Block]:
         title = "Settings of the models, and where each was read"
         blocks.append(Details(title, [Table(columns, stated, style="models")], style="facts"))
     return blocks
-
-
-def setup(notes: Sequence[SetupNote]) -> list[Block]:
-    """Returns what the run's answers show about its classifiers' set-up; nothing where it looks right."""
-    return [Warnings("The set-up looks wrong", [_setup(note) for note in notes])] if notes else []
-
-
-def _setup(note: SetupNote) -> Sentence:
-    subject = "this" if note.classifier else "the"
-    end = f" Until then nothing below says anything about {subject} classifier." if note.hopeless else ""
-    name = (spec(note.classifier), Span(" ")) if note.classifier else ()
-    return (*name, *_coded(note.seen, strong=True), *_coded(f" {note.cause} {note.remedy}"), Span(end))
-
-
-def _coded(text: str, strong: bool = False) -> Sentence:
-    """Returns a text in which only backticks mark words, since names of labels stand in it."""
-    parts = enumerate(text.split("`"))
-    return tuple(Span(part, strong, "code" if i % 2 else "") for i, part in parts if part)
 
 
 def assumed(method: Method) -> list[Block]:

@@ -32,7 +32,6 @@ from c2b_ray.report.blocks import (
     TableRow,
     Terms,
     Verdict,
-    Warnings,
     assumed,
     marked,
     setup,
@@ -53,7 +52,6 @@ EVERY = [
     Code(EVIL),
     Table(COLUMNS, [(EVIL, Cell(EVIL, [EVIL], EVIL, EVIL, EVIL, "#x"), EVIL, Bar([Segment("for", "40")]))], EVIL),
     Pairs([(EVIL, EVIL)], EVIL),
-    Warnings(EVIL, [EVIL]),
     Answers([Answer("for", EVIL, (Span(EVIL),), (EVIL,), "x")]),
     Findings([FoundRow("against", EVIL, EVIL, [EVIL], "x", {"class": EVIL}, EVIL, [Paragraph(EVIL)])], more=EVIL),
     Galleries([Gallery("right", EVIL, EVIL, (PICTURE,))]),
@@ -114,20 +112,6 @@ def test_marks_become_spans_and_nothing_else_does():
     assert '<span class="spec">&lt;b&gt;</span>' in page(Paragraph((spec("<b>"),)))
 
 
-def test_a_span_is_a_link_strong_and_styled_at_once():
-    html = page(Paragraph((Span("a", strong=True, style="code", link="#b"), Span("▼", style="sign"))))
-    assert '<a href="#b"><b><code>a</code></b></a><span class="sign" aria-hidden="true">▼</span>' in html
-
-
-def test_a_setup_that_looks_wrong_is_told_of_each_classifier_and_only_backticks_mark_its_words():
-    notes = [SetupNote("timm:x", "All *cats* in `b`.", "Why.", "Do `c`.", hopeless=True)]
-    html = page(*setup(notes))
-    assert '<section class="setup" role="note" aria-labelledby="setup-head">' in html
-    assert '<span class="spec">timm:x</span> <b>All *cats* in </b><b><code>b</code></b><b>.</b> Why. Do ' in html
-    assert html.count("Until then nothing below says anything about this classifier.") == 1
-    assert setup([]) == []
-
-
 def test_a_notice_names_the_first_assumptions_and_leads_to_all():
     facts = tuple(Fact(f"setting {i}", "", "", assumed=True, option="") for i in range(4))
     method = Method((), (Model("Classifier", "timm:x", "", facts),), (), (), (), "", "", shortened=False)
@@ -136,3 +120,38 @@ def test_a_notice_names_the_first_assumptions_and_leads_to_all():
     assert "setting 3" not in html
     assert '</span>. See <a href="#made">how it was made</a>.</p>' in html
     assert assumed(Method((), (), (), (), (), "", "", shortened=False)) == []
+
+
+def test_spans_link_explain_and_speak_to_screen_readers_alone():
+    spans = (
+        Span("▼", style="sign for"),
+        Span("for", style="unseen"),
+        Span("here", link="#x"),
+        Span("m", True, "spec", title=EVIL),
+    )
+    html = page(Paragraph(spans))
+    assert '<span class="sign for" aria-hidden="true">▼</span><span class="unseen">for</span>' in html
+    assert '<a href="#x">here</a>' in html
+    assert '<span class="spec" title="&lt;script&gt;alert(1)&lt;/script&gt;"><b>m</b></span>' in html
+
+
+def test_rows_of_one_cell_head_those_beneath_and_rows_without_a_head_have_none():
+    rows = [
+        TableRow([Cell(name)] if name else ("v", "1"), "title" if name else "", link=name) for name in ("a", "", "b")
+    ]
+    columns = [Column("Value", heading=(Span("Named", style="spec"),)), Column("Images", number=True)]
+    html = page(Table(columns, rows))
+    assert '<tbody><tr class="title" id="a"><th colspan="2" scope="rowgroup">a</th></tr>' in html
+    assert '<th scope="row">v</th>' in html
+    assert '</tbody><tbody><tr class="title" id="b">' in html
+    assert '<th scope="col"><span class="spec">Named</span></th>' in html
+    assert '<td data-label="value" class="word">v</td>' in page(Table(columns, [("v", "1")], headed=False))
+
+
+def test_what_looks_wrong_in_the_set_up_is_told_with_code_and_no_other_marks():
+    note = SetupNote("net", "`a*b*c` is right.", "Why.", "See `c2b check`.", hopeless=True)
+    html = page(*setup([note]))
+    assert '<article class="setup">\n<h2>The set-up looks wrong</h2>' in html
+    assert '<span class="spec">net</span> <code><b>a*b*c</b></code><b> is right.</b> Why. See <code>' in html
+    assert "nothing below says anything about this classifier." in html
+    assert setup([]) == []
