@@ -70,7 +70,6 @@ def caption_table(hypotheses: Sequence[Hypothesis], facts: Facts, name: str) -> 
         *(Column(number, number=True) for number in ("Any failure", "Rate", "Baseline", "Times", "e", "q")),
         Column("Verdict"),
     ]
-    left_out = max(len(hypotheses) - MOST_ROWS, 0)
     return Table(
         columns,
         [_caption_row(hypothesis, facts) for hypothesis in hypotheses[:MOST_ROWS]],
@@ -78,7 +77,7 @@ def caption_table(hypotheses: Sequence[Hypothesis], facts: Facts, name: str) -> 
         sortable=True,
         filtered=name,
         most=12,
-        more=f"And {left_out} more, in the run’s hypotheses.parquet." if left_out else "",
+        more=words.further(len(hypotheses), MOST_ROWS, "in the run’s hypotheses.parquet"),
     )
 
 
@@ -90,7 +89,7 @@ def _caption_row(hypothesis: Hypothesis, facts: Facts) -> TableRow:
     images = words.plural(hypothesis.draws, "image") + of_clusters(hypothesis, facts.cluster)
     origin = _ORIGINS.get(hypothesis.origin, hypothesis.origin)
     doubts = "; ".join(clean(doubt) for doubt in hypothesis.doubts)
-    in_doubt = (Span("in doubt", style="doubt"), Span(f": {doubts}", style="unseen")) if doubts else ""
+    in_doubt = (Span("in doubt", style="doubt", title=doubts), Span(f": {doubts}", style="unseen")) if doubts else ""
     any_failure = words.rate(share(hypothesis.any_failures, hypothesis.draws))
     return TableRow(
         (
@@ -108,7 +107,7 @@ def _caption_row(hypothesis: Hypothesis, facts: Facts) -> TableRow:
             ),
             Cell(e_value(hypothesis.e_value), value=_plain(hypothesis.e_value)),
             words.small_probability(hypothesis.q_value),
-            Cell("", [in_doubt], "ruling", title=doubts, mark=Verdict(style, sign, verdict)),
+            Cell("", [in_doubt], "ruling", mark=Verdict(style, sign, verdict)),
         ),
         data={
             "label": label,
@@ -202,8 +201,7 @@ def on_other_images(
         )
         for row in rows[:MOST_TRANSFERS]
     ]
-    left_out = max(len(rows) - MOST_TRANSFERS, 0)
-    more = f"And {left_out} more, in the run’s transfers.parquet." if left_out else ""
+    more = words.further(len(rows), MOST_TRANSFERS, "in the run’s transfers.parquet")
     shown = Table(columns, lines, style="facts elsewhere", sortable=True, more=more)
     return [Section("On other images", [Paragraph(_line(rows, alpha)), shown], "elsewhere", "On other images")]
 

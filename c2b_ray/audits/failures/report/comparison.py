@@ -14,7 +14,7 @@ from c2b_ray.audits.failures.report.labels import at_baseline
 from c2b_ray.audits.failures.report.rows import Hypothesis, Tally, share
 from c2b_ray.audits.failures.report.sentences import Facts, says, target_of
 from c2b_ray.report import words
-from c2b_ray.report.blocks import Bar, Cell, Paragraph, Section, Segment, Table, Verdict
+from c2b_ray.report.blocks import Bar, Cell, Paragraph, Section, Segment, Table, Verdict, spec
 from c2b_ray.report.comparison import Heading, Pages, Rows, difference_texts
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Column, Span
@@ -94,20 +94,19 @@ def compared(facts: Facts) -> list[Section]:
         return []
     columns = [
         Column("Label"), Column("Taken for"), Column("The caption says"),
-        *(Column(name, number=True) for name in facts.names.values()),
+        *(Column(name, number=True, heading=(spec(name),)) for name in facts.names.values()),
     ]  # fmt: skip
     caption = (
         "The caption of each finding: how often each classifier fails so, with its "
         f"{words.percent(facts.confidence)} interval and the baseline’s rate; ▼ marks confirmed failures"
     )
-    left_out = max(len(leads) - MOST_ROWS, 0)
     of_findings = Table(
         columns,
         [_row(lead, facts) for lead in list(leads.values())[:MOST_ROWS]],
         "Findings of all classifiers",
         "matrix",
         caption,
-        more=f"And {left_out} more, in the run’s rounds." if left_out else "",
+        more=words.further(len(leads), MOST_ROWS, "in the run’s rounds"),
     )
     intro = (
         "All classifiers answered for the same images. A caption was tried on all of them, whichever failures it was "

@@ -46,14 +46,13 @@ def labels(facts: Facts) -> list[Section]:
         Column("Captions tried", number=True),
         Column("Findings", number=True),
     ]
-    left_out = max(len(rows) - MOST_ROWS, 0)
     table = Table(
         columns,
         [row for _, row in rows[:MOST_ROWS]],
         sortable=True,
         filtered="labels",
         most=20,
-        more=f"And {left_out} more, in the run’s rounds." if left_out else "",
+        more=words.further(len(rows), MOST_ROWS, "in the run’s rounds"),
     )
     return [Section("Labels", [Paragraph(intro), table], "labels", "Labels")]
 
@@ -145,8 +144,7 @@ def reliability(table: pa.Table, names: Mapping[str, str]) -> Section:
         )
         for row in of_labels[:MOST_LABELS]
     ]
-    left_out = max(len(of_labels) - MOST_LABELS, 0)
-    more = f"And {left_out} more, in the run’s reliability.parquet." if left_out else ""
+    more = words.further(len(of_labels), MOST_LABELS, "in the run’s reliability.parquet")
     meaning = (
         "A failure on an image that does not show its label is the generator’s, not the classifier’s: ? marks labels "
         "that fewer than nine images in ten show."
@@ -194,12 +192,9 @@ def _drawn(
     parents = words.UNKNOWN if row["parent_shown"] is None else words.percent(share(row["parent_shown"], row["images"]))
     width = "0" if math.isnan(rate) else f"{100 * rate:.1f}"
     items = tuple(Span(_attribute(name, values), style="item") for name, values in attributes.items())
-    head = Cell(
-        (Span(f"{label} "), Span("?", style="differs")) if is_marked else label,
-        title="fewer than nine images in ten show it" if is_marked else "",
-    )
+    doubt = Span("?", style="differs", title="fewer than nine images in ten show it")
     cells: list[str | Cell | Bar] = [
-        head,
+        Cell((Span(f"{label} "), doubt)) if is_marked else label,
         *generator,
         Cell(words.percent(rate), [words.percent_range(low, high)]),
         Bar([Segment("against" if is_marked else "none", width)]),

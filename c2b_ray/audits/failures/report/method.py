@@ -242,8 +242,7 @@ def reach(facts: Facts) -> list[Table]:
         )
         for row, cells in rows[:MOST_REACHES]
     ]
-    left_out = max(len(rows) - MOST_REACHES, 0)
-    more = f"And {left_out} more, in the run’s manifest." if left_out else ""
+    more = words.further(len(rows), MOST_REACHES, "in the run’s manifest")
     return [Table(heads, lines, caption=caption, sortable=True, more=more)]
 
 

@@ -125,11 +125,10 @@ def _found(facts: Facts) -> Section:
     groups = told_together(facts.findings)
     if not groups:
         return Section("What was found", [Paragraph(absent(facts))], "found", "What was found")
-    left_out = max(len(groups) - MOST_SENTENCES, 0)
     rows = Findings(
         [found_row(group, facts) for group in groups[:MOST_SENTENCES]],
         filtered="findings",
-        more=f"And {left_out} more, in the run’s hypotheses.parquet." if left_out else "",
+        more=words.further(len(groups), MOST_SENTENCES, "in the run’s hypotheses.parquet"),
     )
     intro = Paragraph(order_line(len(facts.findings), len(groups), facts.confidence), "intro")
     return Section("What was found", [intro, rows], "found", "What was found")
