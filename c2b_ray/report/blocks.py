@@ -123,7 +123,7 @@ class Bar:
 class Cell:
     """`small`: lines beneath the text, of which those that repeat it or are empty are left out. `value`: what the
     column is sorted by, where that is not the text. `mark`: a verdict before the text; `bar`: a bar beneath the lines.
-    `style`: classes of its own."""
+    `style`: classes of its own. `shade`: of a cell of a grid the colour, as `shade` returns it, or "" for none."""
 
     text: Text = ""
     small: Sequence[Text] = ()
@@ -132,6 +132,7 @@ class Cell:
     value: str = ""
     link: str = ""
     mark: Verdict | None = None
+    shade: str | None = None
     bar: Bar | None = None
 
     @property
@@ -139,12 +140,15 @@ class Cell:
         return [line for line in self.small if line and line != self.text]
 
 
+Cells = Sequence[str | Cell | Bar]
+
+
 @dataclass(frozen=True)
 class TableRow:
     """A row with a style, an id (`link`), or values (`data`: name → value) by which the page's script filters it. A
     row of one cell, in a table of several columns, is the heading of the rows beneath it."""
 
-    cells: Sequence[str | Cell | Bar]
+    cells: Cells
     style: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
     link: str = ""
@@ -162,7 +166,7 @@ class Table(Block):
 
     macro: ClassVar = "table"
     columns: Sequence[Column]
-    rows: Sequence[Sequence[str | Cell | Bar] | TableRow]
+    rows: Sequence[Cells | TableRow]
     name: str = ""
     style: str = "facts"
     caption: Text = ""
@@ -233,13 +237,13 @@ class Findings(Block):
 
 @dataclass(frozen=True)
 class Galleries(Block):
-    """`level`: of their headings. `style`: galleries (side by side), `galleries wide` (one below the other, with many
-    pictures a row), or "", each as wide as the page or the column that it stands in."""
+    """`level`: of their headings. `style`: wide (one below the other, with many pictures a row), few, or alone (one, as
+    wide as the column that it stands in); "" for two or three side by side."""
 
     macro: ClassVar = "galleries"
     galleries: Sequence[Gallery]
+    style: str = ""
     level: int = 5
-    style: str = "galleries"
 
 
 @dataclass(frozen=True)
@@ -361,6 +365,18 @@ class Page:
     def html(self) -> str:
         """Returns the page as one HTML document, which makes no network requests."""
         return render("page.html.j2", self, self.styles, self.scripts)
+
+
+def grid(title: str, caption: str, columns: Sequence[str], lines: Mapping[str, Sequence[Cell]]) -> list[Block]:
+    """Returns a table of shaded cells under its title; `lines`: the cells of each line, by its name."""
+    rows: list[Cells] = [(name, *cells) for name, cells in lines.items()]
+    text = (Span(f"{title}.", strong=True), Span(f" {caption}."))
+    return [Paragraph(text, "beneath"), Table([Column(""), *map(Column, columns)], rows, title, style="heat")]
+
+
+def shade(size: float, verdict: str) -> str:
+    """Returns the colour of a cell of a grid, the deeper the larger `size`, in [0, 1]; `verdict`: for or against."""
+    return f"{verdict} d{1 + sum(size >= depth for depth in (0.25, 0.5, 0.75))}"
 
 
 def spec(name: str) -> Span:

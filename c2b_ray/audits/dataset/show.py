@@ -148,7 +148,7 @@ def _facet(name: str, counts: Mapping[str, int], numbers: Mapping[str, int], row
 
 
 def _gallery(records: Sequence[Mapping[str, Any]], title: str) -> Galleries:
-    return Galleries([Gallery("wrong", WRONG, title, tuple(map(_picture, records)))], style="galleries wide")
+    return Galleries([Gallery("wrong", WRONG, title, tuple(map(_picture, records)))], style="wide")
 
 
 def _picture(record: Mapping[str, Any]) -> Picture:

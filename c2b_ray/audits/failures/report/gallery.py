@@ -219,7 +219,7 @@ def _panel(tally: Tally, target: str | None, title: str, largest: float, gallery
     if tally.taken:
         blocks.append(_wrong_answers(tally, target, largest))
     if gallery is not None:
-        blocks.append(Galleries([gallery], style=""))
+        blocks.append(Galleries([gallery], style="alone"))
     elif tally.taken:
         blocks.append(Paragraph("No picture of these failures was kept.", "beneath"))
     return Article(title, blocks, style="panel", level=5)
@@ -260,6 +260,6 @@ def _through_others(lead: Hypothesis, name: str, facts: Facts, pictures: Picture
             towards = "" if lead.target is None else f", {words.count(tally.towards(lead.target))} {target_of(lead)}"
             line = f"{words.plural(tally.failures, 'failure')} in {words.plural(tally.draws, 'image')}{towards}."
             gallery = pictures.gallery(key, lead, name)
-            galleries = [] if gallery is None else [Galleries([gallery], style="")]
+            galleries = [] if gallery is None else [Galleries([gallery], style="alone")]
             title = (Span("The caption through "), spec(called))
             yield Article(title, [Paragraph(line, "line"), *galleries], style="panel other", level=5)
