@@ -37,8 +37,8 @@ COMMAND = "c2b failures failures.yaml --out RUN"
 MOST_REACHES = 200
 
 
-def method(manifest: Mapping[str, Any]) -> Method:
-    return method_of(manifest, tuple(_settings(manifest)), _COUNTS, COMMAND)
+def method(facts: Facts) -> Method:
+    return method_of(facts.manifest, tuple(_settings(facts)), _COUNTS, COMMAND)
 
 
 def rule_line(config: FailuresConfig) -> str:
@@ -49,25 +49,20 @@ def rule_line(config: FailuresConfig) -> str:
     return f"An answer is a failure when {RULES[config.rule]}{condition}{true_label_condition} (rule: {config.rule})."
 
 
-def _settings(manifest: Mapping[str, Any]) -> Iterator[Row]:
-    config = mapping(manifest.get("config"))
-    budget = mapping(config.get("budget"))
-    settings = {
-        "Rule": config.get("rule"),
-        "Independent samples": mapping(mapping(config.get("images")).get("labelled")).get("cluster"),
-        "Hierarchy": config.get("hierarchy"),
-        "Prompt": config.get("prompt"),
-        "Budget, in images": budget.get("draws"),
-        "α, false discovery rate": config.get("alpha"),
-        "Seed": config.get("seed"),
-        "Run": manifest.get("run_id"),
-    }
-    for name, value in settings.items():
-        if isinstance(value, bool | int | float):
-            yield name, words.decimal(value) if isinstance(value, float) else words.count(value)
-        elif value is not None:
-            yield name, clean_setting(str(value)) if name == "Hierarchy" else clean(str(value))
-    yield from times(manifest)
+def _settings(facts: Facts) -> Iterator[Row]:
+    config = facts.config
+    yield "Rule", config.rule
+    if facts.cluster:
+        yield "Independent samples", clean(facts.cluster)
+    if config.hierarchy is not None:
+        yield "Hierarchy", clean_setting(config.hierarchy)
+    yield "Prompt", clean(config.prompt)
+    yield "Budget, in images", words.count(config.budget.draws)
+    yield "α, false discovery rate", words.decimal(config.alpha)
+    yield "Seed", words.count(config.seed)
+    if facts.manifest.get("run_id"):
+        yield "Run", clean(facts.manifest["run_id"])
+    yield from times(facts.manifest)
 
 
 def terms(facts: Facts) -> list[Text]:
@@ -451,10 +446,9 @@ def spent_line(facts: Facts) -> str:
         line = f"{words.plural(images, 'labelled image')} classified; a budget of draws has no part in it."
         return line + _copies(manifest)
     line = f"{words.plural(images, 'image')} drawn"
-    budget = mapping(mapping(manifest.get("config")).get("budget")).get("draws")
-    if isinstance(budget, int):
-        line += f" of a budget of {words.count(budget)}"
-    if isinstance(budget, int) and 0 < images < budget and manifest.get("status") == "finished":
+    budget = facts.config.budget.draws
+    line += f" of a budget of {words.count(budget)}"
+    if 0 < images < budget and manifest.get("status") == "finished":
         line += f", {words.count(budget - images)} were not drawn, for nothing was left to choose, decide or measure"
     estimate = mapping(manifest.get("estimate"))
     parts = []

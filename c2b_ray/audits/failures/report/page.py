@@ -62,7 +62,7 @@ PICTURES = 4  # of each answer
 
 def page(facts: Facts, pictures: Pictures) -> Page:
     manifest, names = facts.manifest, list(facts.names.values())
-    made_by = method(manifest)
+    made_by = method(facts)
     status = str(manifest.get("status", "finished"))
     unfinished = f"This run is not finished (status: {clean(status)}); its numbers may change."
     date = words.moment(str(manifest.get("finished") or manifest.get("created") or ""))
