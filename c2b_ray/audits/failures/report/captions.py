@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.audits.failures.report.rows import FAILURE, NOT_SHOWN, UNDETERMINED, Finding, Hypothesis, share
-from c2b_ray.audits.failures.report.sentences import ANY, Facts, says, target_of
+from c2b_ray.audits.failures.report.facts import Facts
+from c2b_ray.audits.failures.report.labels import at_baseline
+from c2b_ray.audits.failures.report.rows import FAILURE, NOT_SHOWN, UNDETERMINED, Hypothesis, Tally, share
+from c2b_ray.audits.failures.report.sentences import ANY, says, target_of
 from c2b_ray.report import words
-from c2b_ray.report.blocks import Bar, Cell, Paragraph, Section, Table, TableRow, Verdict
-from c2b_ray.report.forest import RULE, Forest, ForestRow, forest_svg
+from c2b_ray.report.blocks import Bar, Cell, Paragraph, Section, Segment, Table, TableRow, Verdict, spec
 from c2b_ray.report.redact import clean, names_of
 from c2b_ray.report.words import Column, Span
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 SIGNS = {FAILURE: "▼", NOT_SHOWN: "○", UNDETERMINED: "◇"}
 NAMES = {FAILURE: "failure", NOT_SHOWN: "not shown", UNDETERMINED: "undetermined"}
@@ -259,67 +257,127 @@ def _line(rows: Sequence[Mapping[str, Any]], alpha: float) -> str:
     return " ".join([*([of_tested] if tested else []), *([untested] if len(tested) < len(rows) else [])])
 
 
-# The failure rates of a finding's captions and of their baseline, on a logarithmic axis, as an SVG text.
+# A comparison of several classifiers on the same images, at the baselines and on the captions of findings.
 
 
-MOST_PLOTTED_ROWS = 12
-ENDS = ("← rarer", "failure rate →")
-BASELINE = "baseline"
+MOST_COMPARED = 60
 
 
-def rates_plot(finding: Finding, baseline: tuple[float, float, float], salt: str) -> str:
-    """An <svg> element. `baseline`: rate, low and high; `salt` keeps its ids apart from other plots' on a page."""
-    captions = [caption for caption in finding.captions if caption.target == finding.lead.target][:MOST_PLOTTED_ROWS]
-    least = _least([value for caption in captions for value in (caption.rate, caption.rate_low)] + list(baseline))
+def compared(facts: Facts) -> list[Section]:
+    """Returns a line per classifier, and a row per finding's caption with the rates of all; nothing where there is one
+    classifier alone, or no finding."""
+    leads: dict[tuple[str, str | None, str], Hypothesis] = {}
+    for finding in facts.findings:
+        lead = finding.lead
+        leads.setdefault((lead.caption_id, lead.target, lead.generator), lead)
+    if len(facts.names) < 2 or not leads:
+        return []
+    columns = [
+        Column("Label"), Column("Taken for"), Column("The caption says"),
+        *(Column(name, number=True, heading=(spec(name),)) for name in facts.names.values()),
+    ]  # fmt: skip
+    caption = (
+        "The caption of each finding: how often each classifier fails so, with its "
+        f"{words.percent(facts.confidence)} interval and the baseline’s rate; ▼ marks confirmed failures"
+    )
+    of_findings = Table(
+        columns,
+        [_compared_row(lead, facts) for lead in list(leads.values())[:MOST_COMPARED]],
+        "Findings of all classifiers",
+        "matrix",
+        caption,
+        more=words.further(len(leads), MOST_COMPARED, "in the run’s rounds"),
+    )
+    intro = (
+        "All classifiers answered for the same images. A caption was tried on all of them, whichever failures it was "
+        "made from."
+    )
+    blocks = [Paragraph(intro), _mean_rates(facts), of_findings]
+    return [Section("Classifiers compared", blocks, "compared", "Classifiers compared")]
+
+
+def _mean_rates(facts: Facts) -> Table:
+    """Returns each classifier's mean rate of any failure, at the baselines and on the captions of findings."""
+    on_captions = {finding.lead.caption_id for finding in facts.findings}
+    rates = {name: (mean_at_baselines(facts, name), _on_captions(facts, name, on_captions)) for name in facts.names}
+    largest = max((rate for pair in rates.values() for rate in pair if rate == rate), default=0.0) or 1.0
+    findings = Counter(finding.lead.classifier for finding in facts.findings)
+    columns = [
+        Column("Classifier", spec=True), Column("Findings", number=True), Column("Baselines", number=True),
+        Column("Share", hidden=True), Column("Captions", number=True), Column("Share", hidden=True),
+    ]  # fmt: skip
     rows = [
-        _row(BASELINE, baseline, "none", least),
-        *(
-            _row(says(caption), (caption.rate, caption.rate_low, caption.rate_high), STYLES[caption.verdict], least)
-            for caption in captions
-        ),
+        (
+            facts.names[name],
+            words.count(findings[name]),
+            words.rate(at_baselines),
+            Bar([Segment("none", _width(at_baselines, largest))]),
+            words.rate(on_findings),
+            Bar([Segment("against", _width(on_findings, largest))]),
+        )
+        for name, (at_baselines, on_findings) in rates.items()
     ]
-    forest = Forest(rows, description(captions, baseline), ENDS)
-    return forest_svg(forest, lambda axes: _dress(axes, rows, least), salt)
+    caption = "Mean rate of any failure: over the labels’ baselines, and over the captions of all findings"
+    return Table(columns, rows, caption=caption, style="facts ratios")
 
 
-def description(captions: Sequence[Hypothesis], baseline: tuple[float, float, float]) -> str:
-    """The text for a reader who cannot see the plot."""
-    lead = captions[0]
-    parts = [f"{says(caption)} {words.rate(caption.rate)}" for caption in captions]
-    return (
-        f"How often {clean(lead.label)} is taken for {target_of(lead)}: baseline {words.rate(baseline[0])}; "
-        f"{'; '.join(parts)}."
+def mean_at_baselines(facts: Facts, classifier: str) -> float:
+    """Computes the mean over all labels of the rate of any failure at the baseline, as the table of labels has them."""
+    return _mean(at_baseline(facts, label, classifier)[1] for label in facts.baselines)
+
+
+def _on_captions(facts: Facts, classifier: str, captions: set[str]) -> float:
+    return _mean(
+        tally
+        for (caption, name, generator), tally in facts.tallies.confirmed.items()
+        if name == classifier and caption in captions and generator in facts.primary
     )
 
 
-def _least(values: Sequence[float]) -> float:
-    """Returns a power of ten below every rate that is not 0, where the axis begins and 0 is drawn."""
-    above = [value for value in values if value > 0]
-    return 10.0 ** (math.floor(math.log10(min(above))) - 1) if above else 1e-6
+def _mean(tallies: Iterable[Tally]) -> float:
+    """Computes the mean of the rates of any failure; each tally has the same weight."""
+    rates = [tally.failures / tally.draws for tally in tallies if tally.draws]
+    return sum(rates) / len(rates) if rates else math.nan
 
 
-def _row(label: str, rate: tuple[float, float, float], verdict: str, least: float) -> ForestRow:
-    value, low, high = (limit if limit != limit else max(limit, least) for limit in rate)
-    return ForestRow(label, value, low, high, verdict)
+def _compared_row(hypothesis: Hypothesis, facts: Facts) -> list[str | Cell]:
+    """Returns a caption's rates of the hypothesis's failure. Bars are in percent of the row's largest rate."""
+    target = hypothesis.target
+    tallies = {name: facts.tallies.of(hypothesis.caption_id, name, hypothesis.generator) for name in facts.names}
+    rates = {name: share(tally.towards(target), tally.draws) for name, tally in tallies.items()}
+    largest = max((rate for rate in rates.values() if rate == rate), default=0.0) or 1.0
+    confirmed = {
+        each.classifier
+        for finding in facts.findings
+        for each in finding.captions
+        if (each.caption_id, each.target) == (hypothesis.caption_id, target)
+    }
+    return [
+        clean(hypothesis.label),
+        target_of(hypothesis),
+        Cell(says(hypothesis), style="says"),
+        *(_compared_rate(hypothesis, name, tallies[name], facts, largest, name in confirmed) for name in facts.names),
+    ]
 
 
-def _dress(axes: Axes, rows: Sequence[ForestRow], least: float) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+def _compared_rate(
+    hypothesis: Hypothesis, name: str, tally: Tally, facts: Facts, largest: float, is_confirmed: bool
+) -> Cell:
+    base, failures = facts.at_baseline(hypothesis, name), tally.towards(hypothesis.target)
+    limits, rate = facts.rate(failures, tally.draws), share(failures, tally.draws)
+    interval = words.rate_range(float(limits.low), float(limits.high)) if tally.draws else ""
+    style = "against" if is_confirmed else "none"
+    return Cell(
+        (Span("confirmed:", style="unseen"), Span(f" {words.rate(rate)}")) if is_confirmed else words.rate(rate),
+        [interval, f"baseline {words.rate(share(base.towards(hypothesis.target), base.draws))}"],
+        "against" if is_confirmed else "",
+        mark=Verdict("against", "▼", "") if is_confirmed else None,
+        bar=Bar([Segment(style, _width(rate, largest))]),
+    )
 
-    highest = max((limit for row in rows for limit in (row.value, row.high) if limit == limit), default=1.0)
-    axes.set_xscale("log")
-    axes.set_xlim(least, min(1.5, 1.5 * highest) if highest > least else 1.5)
-    if rows[0].value == rows[0].value:
-        axes.axvline(rows[0].value, color=RULE, linewidth=1, clip_on=False)
-    axes.xaxis.set_major_locator(LogLocator(10, numticks=5))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: "0" if value <= least else _tick(value)))
 
-
-def _tick(value: float) -> str:
-    """Formats a power of ten in percent: 0.001 %."""
-    digits = f"{100 * value:.12f}".rstrip("0").rstrip(".")
-    return f"{digits}{words.THIN}%"
+def _width(rate: float, largest: float) -> str:
+    return "0" if rate != rate else f"{100 * rate / largest:.1f}"
 
 
 # The answer to a question to a run of failures, in a line for each classifier and wrong label.

@@ -5,19 +5,12 @@ Knows the columns of `tables.FAILURES_COMPARISON`; does not know how the numbers
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from c2b_ray.audits.failures.report.labels import at_baseline
-from c2b_ray.audits.failures.report.rows import Hypothesis, Tally, share
-from c2b_ray.audits.failures.report.sentences import Facts, says, target_of
 from c2b_ray.report import words
-from c2b_ray.report.blocks import Bar, Cell, Paragraph, Section, Segment, Table, Verdict, spec
 from c2b_ray.report.comparison import DIFFERENCE, Heading, Pages, Rows, difference_texts
 from c2b_ray.report.redact import clean
-from c2b_ray.report.words import Column, Span
 
 HEADINGS = (
     Heading("label"),
@@ -84,124 +77,3 @@ PAGES = Pages(
     texts=_texts,
     remark=_not_compared,
 )
-
-
-# A comparison of several classifiers on the same images, at the baselines and on the captions of findings.
-
-
-MOST_ROWS = 60
-
-
-def compared(facts: Facts) -> list[Section]:
-    """Returns a line per classifier, and a row per finding's caption with the rates of all; nothing where there is one
-    classifier alone, or no finding."""
-    leads: dict[tuple[str, str | None, str], Hypothesis] = {}
-    for finding in facts.findings:
-        lead = finding.lead
-        leads.setdefault((lead.caption_id, lead.target, lead.generator), lead)
-    if len(facts.names) < 2 or not leads:
-        return []
-    columns = [
-        Column("Label"), Column("Taken for"), Column("The caption says"),
-        *(Column(name, number=True, heading=(spec(name),)) for name in facts.names.values()),
-    ]  # fmt: skip
-    caption = (
-        "The caption of each finding: how often each classifier fails so, with its "
-        f"{words.percent(facts.confidence)} interval and the baseline’s rate; ▼ marks confirmed failures"
-    )
-    of_findings = Table(
-        columns,
-        [_row(lead, facts) for lead in list(leads.values())[:MOST_ROWS]],
-        "Findings of all classifiers",
-        "matrix",
-        caption,
-        more=words.further(len(leads), MOST_ROWS, "in the run’s rounds"),
-    )
-    intro = (
-        "All classifiers answered for the same images. A caption was tried on all of them, whichever failures it was "
-        "made from."
-    )
-    blocks = [Paragraph(intro), _mean_rates(facts), of_findings]
-    return [Section("Classifiers compared", blocks, "compared", "Classifiers compared")]
-
-
-def _mean_rates(facts: Facts) -> Table:
-    """Returns each classifier's mean rate of any failure, at the baselines and on the captions of findings."""
-    on_captions = {finding.lead.caption_id for finding in facts.findings}
-    rates = {name: (mean_at_baselines(facts, name), _on_captions(facts, name, on_captions)) for name in facts.names}
-    largest = max((rate for pair in rates.values() for rate in pair if rate == rate), default=0.0) or 1.0
-    findings = Counter(finding.lead.classifier for finding in facts.findings)
-    columns = [
-        Column("Classifier", spec=True), Column("Findings", number=True), Column("Baselines", number=True),
-        Column("Share", hidden=True), Column("Captions", number=True), Column("Share", hidden=True),
-    ]  # fmt: skip
-    rows = [
-        (
-            facts.names[name],
-            words.count(findings[name]),
-            words.rate(at_baselines),
-            Bar([Segment("none", _width(at_baselines, largest))]),
-            words.rate(on_findings),
-            Bar([Segment("against", _width(on_findings, largest))]),
-        )
-        for name, (at_baselines, on_findings) in rates.items()
-    ]
-    caption = "Mean rate of any failure: over the labels’ baselines, and over the captions of all findings"
-    return Table(columns, rows, caption=caption, style="facts ratios")
-
-
-def mean_at_baselines(facts: Facts, classifier: str) -> float:
-    """Computes the mean over all labels of the rate of any failure at the baseline, as the table of labels has them."""
-    return _mean(at_baseline(facts, label, classifier)[1] for label in facts.baselines)
-
-
-def _on_captions(facts: Facts, classifier: str, captions: set[str]) -> float:
-    return _mean(
-        tally
-        for (caption, name, generator), tally in facts.tallies.confirmed.items()
-        if name == classifier and caption in captions and generator in facts.primary
-    )
-
-
-def _mean(tallies: Iterable[Tally]) -> float:
-    """Computes the mean of the rates of any failure; each tally has the same weight."""
-    rates = [tally.failures / tally.draws for tally in tallies if tally.draws]
-    return sum(rates) / len(rates) if rates else math.nan
-
-
-def _row(hypothesis: Hypothesis, facts: Facts) -> list[str | Cell]:
-    """Returns a caption's rates of the hypothesis's failure. Bars are in percent of the row's largest rate."""
-    target = hypothesis.target
-    tallies = {name: facts.tallies.of(hypothesis.caption_id, name, hypothesis.generator) for name in facts.names}
-    rates = {name: share(tally.towards(target), tally.draws) for name, tally in tallies.items()}
-    largest = max((rate for rate in rates.values() if rate == rate), default=0.0) or 1.0
-    confirmed = {
-        each.classifier
-        for finding in facts.findings
-        for each in finding.captions
-        if (each.caption_id, each.target) == (hypothesis.caption_id, target)
-    }
-    return [
-        clean(hypothesis.label),
-        target_of(hypothesis),
-        Cell(says(hypothesis), style="says"),
-        *(_rate(hypothesis, name, tallies[name], facts, largest, name in confirmed) for name in facts.names),
-    ]
-
-
-def _rate(hypothesis: Hypothesis, name: str, tally: Tally, facts: Facts, largest: float, is_confirmed: bool) -> Cell:
-    base, failures = facts.at_baseline(hypothesis, name), tally.towards(hypothesis.target)
-    limits, rate = facts.rate(failures, tally.draws), share(failures, tally.draws)
-    interval = words.rate_range(float(limits.low), float(limits.high)) if tally.draws else ""
-    style = "against" if is_confirmed else "none"
-    return Cell(
-        (Span("confirmed:", style="unseen"), Span(f" {words.rate(rate)}")) if is_confirmed else words.rate(rate),
-        [interval, f"baseline {words.rate(share(base.towards(hypothesis.target), base.draws))}"],
-        "against" if is_confirmed else "",
-        mark=Verdict("against", "▼", "") if is_confirmed else None,
-        bar=Bar([Segment(style, _width(rate, largest))]),
-    )
-
-
-def _width(rate: float, largest: float) -> str:
-    return "0" if rate != rate else f"{100 * rate / largest:.1f}"

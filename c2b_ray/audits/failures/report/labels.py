@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.audits.failures.discovery.reliability import LEAST_RATE
+from c2b_ray.audits.failures.report.facts import Facts
 from c2b_ray.audits.failures.report.rows import CONFIRMATION, DISCOVERY, Tally, share
-from c2b_ray.audits.failures.report.sentences import Facts
 from c2b_ray.report import words
 from c2b_ray.report.blocks import Bar, Block, Cell, Paragraph, Section, Segment, Table, TableRow, marked
 from c2b_ray.report.redact import clean

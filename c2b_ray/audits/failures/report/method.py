@@ -12,8 +12,8 @@ from typing import Any
 from c2b_ray.audits.failures.config import SMALLEST_RATIO, FailuresConfig
 from c2b_ray.audits.failures.discovery.race import COMMON_RATE
 from c2b_ray.audits.failures.report.captions import has_transfers
+from c2b_ray.audits.failures.report.facts import Facts
 from c2b_ray.audits.failures.report.rows import CONFIRMATION, DISCOVERY
-from c2b_ray.audits.failures.report.sentences import Facts
 from c2b_ray.report import words
 from c2b_ray.report.blocks import Bar, Paragraph, Section, Segment, Table, Text, marked
 from c2b_ray.report.method import Method, Row, mapping, method_of, times

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from c2b_ray.audits.failures.report.captions import caption_table, elsewhere, in_numbers, undecided_first
-from c2b_ray.audits.failures.report.comparison import compared
-from c2b_ray.audits.failures.report.gallery import COLUMNS, MOST_SHOWN, Examples, Pictures, in_detail
+from c2b_ray.audits.failures.report.captions import caption_table, compared, elsewhere, in_numbers, undecided_first
+from c2b_ray.audits.failures.report.detail import COLUMNS, MOST_SHOWN, Examples, Pictures, in_detail
+from c2b_ray.audits.failures.report.facts import Facts, read_facts
 from c2b_ray.audits.failures.report.labels import labels, reliability
 from c2b_ray.audits.failures.report.method import (
     caption_line,
@@ -24,14 +24,10 @@ from c2b_ray.audits.failures.report.method import (
     spent_line,
     terms,
 )
-from c2b_ray.audits.failures.report.rows import COLUMNS as COUNTED
 from c2b_ray.audits.failures.report.rows import FAILURE, NOT_SHOWN, UNDETERMINED, Finding, Hypothesis
 from c2b_ray.audits.failures.report.sentences import (
-    Facts,
-    Tables,
     absent,
     doubts_of,
-    facts_of,
     found_row,
     measured_alike,
     order_line,
@@ -175,20 +171,6 @@ def write_report(run: FailuresRun) -> str:
     }
     write_bytes(run.report, page(facts, Pictures(examples, thumbnails(pictures))).html().encode())
     return run.report
-
-
-def read_facts(run: FailuresRun) -> Facts:
-    return facts_of(
-        run.manifest,
-        run.config,
-        Tables(
-            candidates=run.read("candidates"),
-            rounds=run.read("rounds", COUNTED),
-            hypotheses=run.read("hypotheses"),
-            reliability=run.read("reliability"),
-            transfers=run.read("transfers"),
-        ),
-    )
 
 
 # The terminal summary of a run of `c2b failures`: its findings, and the number of hypotheses by verdict.

@@ -17,12 +17,12 @@ from synthetic_failures import make_run
 
 from c2b_ray import tables as schemas
 from c2b_ray.audits.failures.config import FailuresConfig
-from c2b_ray.audits.failures.report.comparison import compared, mean_at_baselines
-from c2b_ray.audits.failures.report.gallery import Examples
+from c2b_ray.audits.failures.report.captions import compared, mean_at_baselines
+from c2b_ray.audits.failures.report.detail import Examples
+from c2b_ray.audits.failures.report.facts import Tables, facts_of, read_facts
 from c2b_ray.audits.failures.report.labels import at_baseline, labels
-from c2b_ray.audits.failures.report.page import read_facts, summary, write_report
+from c2b_ray.audits.failures.report.page import summary, write_report
 from c2b_ray.audits.failures.report.rows import Hypothesis, findings_of
-from c2b_ray.audits.failures.report.sentences import Tables, facts_of
 from c2b_ray.audits.failures.run import FailuresRun as Run
 from c2b_ray.audits.runs import export
 

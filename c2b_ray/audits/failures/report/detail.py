@@ -7,16 +7,18 @@ discovery, from which captions were derived, only where there are no others, or 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from c2b_ray.audits.failures.discovery.rounds import SAMPLE
-from c2b_ray.audits.failures.report.captions import rates_plot
+from c2b_ray.audits.failures.report.captions import STYLES
+from c2b_ray.audits.failures.report.facts import Facts
 from c2b_ray.audits.failures.report.rows import CONFIRMATION, UNDECIDED, Finding, Hypothesis, Tally, TallyKey, share
-from c2b_ray.audits.failures.report.sentences import Facts, in_doubt, link_of, target_of
+from c2b_ray.audits.failures.report.sentences import in_doubt, link_of, says, target_of
 from c2b_ray.report import words
 from c2b_ray.report.blocks import (
     Article,
@@ -34,9 +36,13 @@ from c2b_ray.report.blocks import (
     TableRow,
     spec,
 )
+from c2b_ray.report.forest import RULE, Forest, ForestRow, forest_svg
 from c2b_ray.report.pictures import WRONG, Gallery, Picture
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Column, Span
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COLUMNS = ["caption_id", "stage", "part", "generator", "classifier", "first", "examples"]
 MOST_SHOWN = 12
@@ -263,3 +269,66 @@ def _through_others(lead: Hypothesis, name: str, facts: Facts, pictures: Picture
             galleries = [] if gallery is None else [Galleries([gallery], style="alone")]
             title = (Span("The caption through "), spec(called))
             yield Article(title, [Paragraph(line, "line"), *galleries], style="panel other", level=5)
+
+
+# The failure rates of a finding's captions and of their baseline, on a logarithmic axis, as an SVG text.
+
+
+MOST_PLOTTED_ROWS = 12
+ENDS = ("← rarer", "failure rate →")
+BASELINE = "baseline"
+
+
+def rates_plot(finding: Finding, baseline: tuple[float, float, float], salt: str) -> str:
+    """An <svg> element. `baseline`: rate, low and high; `salt` keeps its ids apart from other plots' on a page."""
+    captions = [caption for caption in finding.captions if caption.target == finding.lead.target][:MOST_PLOTTED_ROWS]
+    least = _least([value for caption in captions for value in (caption.rate, caption.rate_low)] + list(baseline))
+    rows = [
+        _row(BASELINE, baseline, "none", least),
+        *(
+            _row(says(caption), (caption.rate, caption.rate_low, caption.rate_high), STYLES[caption.verdict], least)
+            for caption in captions
+        ),
+    ]
+    forest = Forest(rows, description(captions, baseline), ENDS)
+    return forest_svg(forest, lambda axes: _dress(axes, rows, least), salt)
+
+
+def description(captions: Sequence[Hypothesis], baseline: tuple[float, float, float]) -> str:
+    """The text for a reader who cannot see the plot."""
+    lead = captions[0]
+    parts = [f"{says(caption)} {words.rate(caption.rate)}" for caption in captions]
+    return (
+        f"How often {clean(lead.label)} is taken for {target_of(lead)}: baseline {words.rate(baseline[0])}; "
+        f"{'; '.join(parts)}."
+    )
+
+
+def _least(values: Sequence[float]) -> float:
+    """Returns a power of ten below every rate that is not 0, where the axis begins and 0 is drawn."""
+    above = [value for value in values if value > 0]
+    return 10.0 ** (math.floor(math.log10(min(above))) - 1) if above else 1e-6
+
+
+def _row(label: str, rate: tuple[float, float, float], verdict: str, least: float) -> ForestRow:
+    value, low, high = (limit if limit != limit else max(limit, least) for limit in rate)
+    return ForestRow(label, value, low, high, verdict)
+
+
+def _dress(axes: Axes, rows: Sequence[ForestRow], least: float) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    highest = max((limit for row in rows for limit in (row.value, row.high) if limit == limit), default=1.0)
+    axes.set_xscale("log")
+    axes.set_xlim(least, min(1.5, 1.5 * highest) if highest > least else 1.5)
+    if rows[0].value == rows[0].value:
+        axes.axvline(rows[0].value, color=RULE, linewidth=1, clip_on=False)
+    axes.xaxis.set_major_locator(LogLocator(10, numticks=5))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: "0" if value <= least else _tick(value)))
+
+
+def _tick(value: float) -> str:
+    """Formats a power of ten in percent: 0.001 %."""
+    digits = f"{100 * value:.12f}".rstrip("0").rstrip(".")
+    return f"{digits}{words.THIN}%"
