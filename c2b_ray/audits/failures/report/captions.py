@@ -1,4 +1,4 @@
-"""Captions and their numbers as rows of tables, on the run's images and on images of other origin."""
+"""Captions with their numbers, as tables: of the run, of its classifiers side by side, and on other images."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ def rates_plot(finding: Finding, baseline: tuple[float, float, float], salt: str
         ),
     ]
     forest = Forest(rows, description(captions, baseline), ENDS)
-    return forest_svg(forest, lambda axes: _dress(axes, rows, least), salt)
+    return forest_svg(forest, lambda axes: _style_axes(axes, rows, least), salt)
 
 
 def description(captions: Sequence[Hypothesis], baseline: tuple[float, float, float]) -> str:
@@ -315,7 +315,7 @@ def _row(label: str, rate: tuple[float, float, float], verdict: str, least: floa
     return ForestRow(label, value, low, high, verdict)
 
 
-def _dress(axes: Axes, rows: Sequence[ForestRow], least: float) -> None:
+def _style_axes(axes: Axes, rows: Sequence[ForestRow], least: float) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     highest = max((limit for row in rows for limit in (row.value, row.high) if limit == limit), default=1.0)

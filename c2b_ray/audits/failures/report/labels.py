@@ -1,4 +1,4 @@
-"""Each label before any caption: how often classifiers fail, and whether the generator draws it."""
+"""Each label before any caption, as tables: how often classifiers fail, and whether the generator draws it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a run of `c2b failures`: its page, one self-contained file, and its terminal summary."""
+"""The report of a run of `c2b failures`: its page, made of sections, and its terminal summary."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ PICTURES = 4  # of each answer
 
 
 def page(facts: Facts, pictures: Pictures) -> Page:
+    """Returns the page of a run, which the sections' modules word and this one puts in order."""
     manifest, names = facts.manifest, list(facts.names.values())
     made_by = method(facts)
     status = str(manifest.get("status", "finished"))
@@ -104,16 +105,8 @@ def answers(facts: Facts, pictures: Pictures) -> list[Answer]:
         gallery = pictures.of_finding(lead, facts) if row.link else None
         galleries = () if gallery is None else (replace(gallery, pictures=gallery.pictures[:PICTURES]),)
         beneath = (*row.beneath, *doubts_of(lead))
-        result.append(
-            Answer(
-                "against",
-                "▼",
-                sentence(lead, facts.names[lead.classifier], facts.wording),
-                beneath,
-                row.link,
-                galleries,
-            )
-        )
+        claim = sentence(lead, facts.names[lead.classifier], facts.wording)
+        result.append(Answer("against", "▼", claim, beneath, row.link, galleries))
     return result or [Answer("undetermined", "◇", (Span(absent(facts)),), (), "open")]
 
 

@@ -1,7 +1,5 @@
-"""A finding as a sentence: which classifier mistakes which label for what, how much more often, and under which prompt.
-
-Knows findings and English; knows nothing of pages.
-"""
+"""Findings as sentences: which classifier mistakes which label for what, how much more often, and under which prompt;
+and what the page says of the run as a whole."""
 
 from __future__ import annotations
 
