@@ -238,23 +238,21 @@ def _wrong_answers(tally: Tally, target: str | None, largest: float) -> Table:
         shown = [*shown[:-1], (target, tally.taken[target])]
     remaining = sum(count for label, count in ranked if label not in dict(shown))
     labels_left = words.plural(len(ranked) - len(shown), "more label")
-    mark = (Span("◀", style="sign"), Span("(the finding’s)", style="unseen"))
-    rows = [
-        TableRow(
-            (
-                Cell((Span(f"{clean(label)} "), *mark)) if label == target else clean(label),
-                Bar(
-                    [Segment("against" if label == target else "none", f"{100 * count / tally.failures / largest:.1f}")]
-                ),
-                Cell(words.percent(count / tally.failures), [words.count(count)]),
-            ),
-            "target" if label == target else "",
-        )
-        for label, count in shown
-    ]
+    rows = [_wrong_answer(label, count, tally.failures, largest, label == target) for label, count in shown]
     columns = [Column("Taken for", hidden=True), Column("Share", hidden=True), Column("Failures", True, hidden=True)]
     more = f"And {labels_left}, {words.plural(remaining, 'failure')}." if len(ranked) > len(shown) else ""
     return Table(columns, rows, style="bars", more=more)
+
+
+def _wrong_answer(label: str, count: int, failures: int, largest: float, is_target: bool) -> TableRow:
+    mark = (Span("◀", style="sign"), Span("(the finding’s)", style="unseen"))
+    bar = Segment("against" if is_target else "none", f"{100 * count / failures / largest:.1f}")
+    cells = (
+        Cell((Span(f"{clean(label)} "), *mark)) if is_target else clean(label),
+        Bar([bar]),
+        Cell(words.percent(count / failures), [words.count(count)]),
+    )
+    return TableRow(cells, "target" if is_target else "")
 
 
 def _through_others(lead: Hypothesis, name: str, facts: Facts, pictures: Pictures) -> Iterator[Article]:
