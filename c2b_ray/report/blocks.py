@@ -5,7 +5,7 @@
     answers     Answers at the head of a page, Findings in its body
     pictures    Galleries, Strips, Figure (a plot that was made here)
     grouping    Section, Article, Details (folded), Columns and Panels (side by side)
-    the rest    Fragment: a template of one kind of page, for what no other page shows
+    the rest    Links to other pages; Fragment: a template of one kind of page, for what no other page shows
 
 An audit's report module makes a Page of them straight from the rows of its tables; `blocks.html.j2` says what each
 looks like. A block holds what is shown and no more: counting, ranking and wording are done before it is made. Every
@@ -15,11 +15,12 @@ text is escaped where it is rendered.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from c2b_ray.report.method import Fact, Method, Model
+from c2b_ray.report import words
+from c2b_ray.report.method import Fact, Method, Model, SetupNote
 from c2b_ray.report.page import SCRIPTS, STYLES, Answer, render
 from c2b_ray.report.pictures import Gallery
 from c2b_ray.report.words import Column, Sentence, Span
@@ -70,14 +71,15 @@ class Items(Block):
 
 @dataclass(frozen=True)
 class Terms(Block):
-    """What the page's words mean and how its numbers came about, a paragraph each, with the marks of `marked`."""
+    """What the page's words mean and how its numbers came about, a paragraph each: strings with the marks of `marked`,
+    or sentences, where names that a user wrote stand in them."""
 
     macro: ClassVar = "terms"
-    paragraphs: Sequence[str]
+    paragraphs: Sequence[Text]
 
     @property
     def texts(self) -> list[Sentence]:
-        return [marked(paragraph) for paragraph in self.paragraphs]
+        return [marked(paragraph) if isinstance(paragraph, str) else paragraph for paragraph in self.paragraphs]
 
 
 @dataclass(frozen=True)
@@ -101,26 +103,6 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """`small`: lines beneath the text, of which those that repeat it or are empty are left out. `value`: what the
-    column is sorted by, where that is not the text. `mark`: a verdict before the text. `style`: classes of its own.
-    `shade`: of a cell of a grid the colour, as `shade` returns it, or "" for none."""
-
-    text: Text = ""
-    small: Sequence[Text] = ()
-    style: str = ""
-    title: str = ""
-    value: str = ""
-    link: str = ""
-    mark: Verdict | None = None
-    shade: str | None = None
-
-    @property
-    def lines(self) -> list[Text]:
-        return [line for line in self.small if line and line != self.text]
-
-
-@dataclass(frozen=True)
 class Segment:
     """A part of a bar, in percent of its length."""
 
@@ -137,21 +119,44 @@ class Bar:
     ground: bool = True
 
 
+@dataclass(frozen=True)
+class Cell:
+    """`small`: lines beneath the text, of which those that repeat it or are empty are left out. `value`: what the
+    column is sorted by, where that is not the text. `mark`: a verdict before the text; `bar`: a bar beneath the lines.
+    `style`: classes of its own. `shade`: of a cell of a grid the colour, as `shade` returns it, or "" for none."""
+
+    text: Text = ""
+    small: Sequence[Text] = ()
+    style: str = ""
+    title: str = ""
+    value: str = ""
+    link: str = ""
+    mark: Verdict | None = None
+    shade: str | None = None
+    bar: Bar | None = None
+
+    @property
+    def lines(self) -> list[Text]:
+        return [line for line in self.small if line and line != self.text]
+
+
 Cells = Sequence[str | Cell | Bar]
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row with a style, or with values (`data`: name → value) by which the page's script filters it."""
+    """A row with a style, an id (`link`), or values (`data`: name → value) by which the page's script filters it. A
+    row of one cell, in a table of several columns, is the heading of the rows beneath it."""
 
     cells: Cells
     style: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
+    link: str = ""
 
 
 @dataclass(frozen=True)
 class Table(Block):
-    """A table; the first cell of a row is the row's head.
+    """A table; the first cell of a row is the row's head, unless it is not `headed`.
 
     `name`: says to screen readers what scrolls sideways, where the table may be wider than the page; "" for a narrow
     one. `sortable`: by a click on a column's name. `filtered`: rows with `data` are filtered together with those of
@@ -170,6 +175,7 @@ class Table(Block):
     most: int = 0
     more: Text = ""
     empty: str = ""
+    headed: bool = True
 
     @property
     def lines(self) -> Iterable[TableRow]:
@@ -186,6 +192,7 @@ class Pairs(Block):
     macro: ClassVar = "pairs"
     pairs: Sequence[tuple[str, Text]]
     title: str = ""
+    style: str = "pairs"
 
 
 # Answers and findings.
@@ -201,7 +208,8 @@ class Answers(Block):
 
 @dataclass(frozen=True)
 class FoundRow:
-    """A finding as a sentence; `link`: the id of its details on the page; `data` as of TableRow."""
+    """A finding as a sentence, with texts beneath it and further paragraphs. `link`: the id of its details on the page,
+    `about`: what they are about, for screen readers; `data` as of TableRow."""
 
     verdict: str
     sign: str
@@ -209,6 +217,8 @@ class FoundRow:
     beneath: Sequence[str] = ()
     link: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
+    about: str = ""
+    paragraphs: Sequence[Paragraph] = ()
 
 
 @dataclass(frozen=True)
@@ -227,11 +237,13 @@ class Findings(Block):
 
 @dataclass(frozen=True)
 class Galleries(Block):
-    """`style`: wide, for two or three beside each other, or few."""
+    """`level`: of their headings. `style`: wide (one below the other, with many pictures a row), few, or alone (one, as
+    wide as the column that it stands in); "" for two or three side by side."""
 
     macro: ClassVar = "galleries"
     galleries: Sequence[Gallery]
     style: str = ""
+    level: int = 5
 
 
 @dataclass(frozen=True)
@@ -282,18 +294,19 @@ class Article(Block):
 
 @dataclass(frozen=True)
 class Details(Block):
-    """Blocks that are folded under a line."""
+    """Blocks that are folded under a line; `link`: its id."""
 
     macro: ClassVar = "details"
     summary: Text
     blocks: Sequence[Block]
     open: bool = False
     style: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True)
 class Columns(Block):
-    """Blocks side by side, where the page is wide enough. `style`: columns, panels or galleries."""
+    """Blocks side by side, where the page is wide enough. `style`: columns, panels, evidence, curves or charts."""
 
     macro: ClassVar = "columns"
     blocks: Sequence[Block]
@@ -314,6 +327,15 @@ class Section(Block):
 
 
 @dataclass(frozen=True)
+class Links(Block):
+    """Links to other pages, and texts between them; `name` says to screen readers what they are."""
+
+    macro: ClassVar = "links"
+    name: str
+    parts: Sequence[Span]
+
+
+@dataclass(frozen=True)
 class Fragment(Block):
     """A template of its own, which reads `data` as its `view`, for what one kind of page alone shows."""
 
@@ -330,8 +352,8 @@ class Page:
 
     title: str
     suffix: str
-    kicker: str
-    sections: Sequence[Section | Fragment]
+    kicker: Text
+    sections: Sequence[Block]
     head: Sequence[Block] = ()
     byline: Sequence[Text] = ()
     styles: Sequence[str] = STYLES
@@ -363,6 +385,26 @@ def shade(size: float, verdict: str) -> str:
 def spec(name: str) -> Span:
     """Returns a spec of a model, as a span."""
     return Span(name, style="spec")
+
+
+def setup(notes: Sequence[SetupNote]) -> list[Block]:
+    """Returns what looks wrong about how classifiers are set up, for the head of a page."""
+    blocks = [Paragraph(tuple(_setup_note(note))) for note in notes]
+    return [Article("The set-up looks wrong", blocks, style="setup", level=2)] if notes else []
+
+
+def _setup_note(note: SetupNote) -> Iterator[Span]:
+    if note.classifier:
+        yield from (spec(note.classifier), Span(" "))
+    yield from (replace(span, strong=True) for span in _coded(note.seen))
+    yield from _coded(f" {note.cause} {note.remedy}")
+    if note.hopeless:
+        yield Span(f" Until then nothing below says anything about {'this' if note.classifier else 'the'} classifier.")
+
+
+def _coded(text: str) -> Sentence:
+    """Returns the spans of a text in which backticks mark code, and nothing else is a mark: it holds names of users."""
+    return tuple(Span(part, style="code" if i % 2 else "") for i, part in enumerate(text.split("`")) if part)
 
 
 def made(method: Method, file_name: str, *before: Block) -> Section:
@@ -403,6 +445,19 @@ def models(method: Method) -> list[Block]:
         title = "Settings of the models, and where each was read"
         blocks.append(Details(title, [Table(columns, stated, style="models")], style="facts"))
     return blocks
+
+
+def assumed(method: Method) -> list[Block]:
+    """Returns a notice of the models' settings that nothing states; nothing where all are stated."""
+    facts = [(Span(f"{fact.name} of "), spec(model.spec)) for model, fact in method.assumptions[:3]]
+    if not facts:
+        return []
+    count = len(method.assumptions)
+    verb, them = ("are", "them") if count > 1 else ("is", "it")
+    start = f"{words.plural(count, 'setting')} of the models {verb} assumed, because nothing states {them}: "
+    between = [span for fact in facts for span in (Span(", "), *fact)][1:]
+    link = Span("how it was made", link="#made")
+    return [Paragraph((Span(start), *between, Span(". See "), link, Span(".")), "notice")]
 
 
 def _assumption(model: Model, fact: Fact) -> Sentence:

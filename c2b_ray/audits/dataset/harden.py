@@ -32,8 +32,9 @@ from c2b_ray.engine.stage import Rows, StageConfig
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.models.training import Recipe, Trainable, at_once, correct, fit, trainable
 from c2b_ray.report import words
-from c2b_ray.report.page import render
+from c2b_ray.report.blocks import Cell, Items, Page, Pairs, Paragraph, Section, Table, Terms
 from c2b_ray.report.redact import clean_setting, cleaned
+from c2b_ray.report.words import Column
 from c2b_ray.steps.classify import LabelMap
 from c2b_ray.storage import files
 from c2b_ray.storage.failure_dataset import FailureDataset, open_dataset
@@ -47,56 +48,45 @@ from c2b_ray.text import finite
 NAMES = {"as_it_is": "As it is", "without": "Trained without the dataset", "with": "Trained with the dataset"}
 
 
-@dataclass(frozen=True)
-class Row:
-    name: str
-    clean: str
-    clean_spread: str
-    dataset: str
-    dataset_spread: str
-    seeds: str
-
-
-@dataclass(frozen=True)
-class HardenedView:
-    classifier: str
-    headline: str
-    rows: tuple[Row, ...]
-    findings: tuple[str, ...]
-    method: tuple[str, ...]
-    settings: tuple[tuple[str, str], ...]
-
-
 def hardened_page(results: Mapping[str, Any]) -> str:
     """Renders the page. `results`: the content of results.json."""
-    return render("hardened.html.j2", hardened_view(results))
-
-
-def hardened_view(results: Mapping[str, Any]) -> HardenedView:
     accuracy = results["accuracy"]
     as_it_is = accuracy["as_it_is"]["dataset"]["mean"]
     after_training = accuracy["with"]["dataset"]["mean"]
-    return HardenedView(
-        classifier=clean_setting(results["classifier"]),
-        headline=f"On failures that it never saw, right in {words.percent(as_it_is)} of images as it is, "
-        f"{words.percent(after_training)} after training with the others.",
-        rows=tuple(_row(arm, accuracy[arm]) for arm in NAMES if arm in accuracy),
-        findings=tuple(_findings(results["gain_of_with_over"])),
-        method=tuple(_method(results)),
-        settings=tuple(
-            (name, str(value)) for name, value in cleaned({**results["options"], **results["recipe"]}).items()
-        ),
+    headline = (
+        f"On failures that it never saw, right in {words.percent(as_it_is)} of images as it is, "
+        f"{words.percent(after_training)} after training with the others."
     )
+    columns = [
+        Column("Training"), Column("Clean images", number=True), Column("Failures", number=True),
+        Column("Seeds", number=True),
+    ]  # fmt: skip
+    caption = "Top-1 in percent, on images that no training saw; mean over seeds ± standard deviation"
+    table = Table(columns, [_row(arm, accuracy[arm]) for arm in NAMES if arm in accuracy], caption=caption)
+    settings = cleaned({**results["options"], **results["recipe"]})
+    return Page(
+        title=clean_setting(results["classifier"]),
+        suffix="hardened",
+        kicker="A classifier trained with its failures",
+        head=[Paragraph(headline, "tally")],
+        sections=(
+            Section("Accuracy", [table, Items(_findings(results["gain_of_with_over"]), "pooled")]),
+            Section(
+                "How it was trained",
+                [Terms(_method(results)), Pairs([(name, str(value)) for name, value in settings.items()])],
+            ),
+        ),
+    ).html()
 
 
-def _row(arm: str, accuracies: Mapping[str, Mapping[str, Any]]) -> Row:
+def _row(arm: str, accuracies: Mapping[str, Mapping[str, Any]]) -> tuple[str | Cell, ...]:
     clean, dataset = accuracies["clean"], accuracies["dataset"]
-    return Row(NAMES[arm], *_shown(clean), *_shown(dataset), words.count(dataset["seeds"]))
+    return NAMES[arm], _shown(clean), _shown(dataset), words.count(dataset["seeds"])
 
 
-def _shown(accuracy: Mapping[str, Any]) -> tuple[str, str]:
-    sd = accuracy["sd"]
-    return f"{100 * accuracy['mean']:.2f}", "" if sd is None else f"± {100 * sd:.2f}"
+def _shown(accuracy: Mapping[str, Any]) -> Cell:
+    spread = "" if accuracy["sd"] is None else f"± {100 * accuracy['sd']:.2f}"
+    return Cell(f"{100 * accuracy['mean']:.2f}", [spread])
 
 
 def _findings(gains: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:

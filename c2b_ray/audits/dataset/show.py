@@ -22,10 +22,12 @@ from c2b_ray.audits.kit.progress import Listener
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.errors import ConfigError
 from c2b_ray.report import words
+from c2b_ray.report.blocks import Cell, Galleries, Links, Page, Pairs, Paragraph, Section, Table, spec
 from c2b_ray.report.formats.folder import Folder, destination
-from c2b_ray.report.page import STYLES, render
+from c2b_ray.report.page import STYLES
 from c2b_ray.report.pictures import WRONG, Gallery, Picture, thumbnail_or_nothing
 from c2b_ray.report.redact import clean, clean_setting
+from c2b_ray.report.words import Column, Span
 from c2b_ray.storage.failure_dataset import FailureDataset, open_dataset, without_rows
 
 # Pages of a dataset of failures: an index of its facets, and the images of one value.
@@ -60,107 +62,93 @@ class PageOf:
     shown: tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Value:
-    name: str
-    link: str
-    count: str
-    share: str
-
-
-@dataclass(frozen=True)
-class FacetView:
-    title: str
-    scale: str
-    values: tuple[Value, ...]
-    more: str
-    shown_first: int
-
-
-@dataclass(frozen=True)
-class IndexView:
-    title: str
-    classifiers: str
-    tally: str
-    scale: str
-    facets: tuple[FacetView, ...]
-    drops: tuple[tuple[str, str], ...]
-    gallery: Gallery
-
-
-@dataclass(frozen=True)
-class PageView:
-    facet: str
-    value: str
-    tally: str
-    back: str
-    onward: str
-    pages: str
-    gallery: Gallery
-
-
 def index_page(overview: DatasetOverview, examples: Sequence[Mapping[str, Any]]) -> str:
-    return render("browse_index.html.j2", index_view(overview, examples), (*STYLES, "browse.css"))
-
-
-def index_view(overview: DatasetOverview, examples: Sequence[Mapping[str, Any]]) -> IndexView:
+    """Renders the index. `examples`: records of rows, with a data: URI as `image`."""
     configured = overview.classifier or overview.config.get("classifier") or "a classifier"
     names = [configured] if isinstance(configured, str) else list(configured)
     draws = (overview.manifest.get("draws") or 0) if isinstance(overview.manifest.get("draws"), int) else 0
-    drops: Mapping[str, int] = overview.manifest.get("drops") or {}
-    without: Mapping[str, int] = overview.manifest.get("without_value") or {}
-    return IndexView(
+    scale = [Paragraph(f"Kept of {words.plural(draws, 'draw')}.", "scale")] if draws else []
+    labels = words.plural(len(overview.facets["label"][0]), "label")
+    gallery = _gallery(examples, "One image of each of the commonest labels and captions")
+    return Page(
         title=clean(overview.location),
-        classifiers=words.listed([clean_setting(str(name)) for name in names]),
-        tally=f"{words.plural(overview.rows, 'image')} of {words.plural(len(overview.facets['label'][0]), 'label')}",
-        scale=f"Kept of {words.plural(draws, 'draw')}." if draws else "",
-        facets=tuple(
-            _facet(name, counts, numbers, overview.rows) for name, (counts, numbers) in overview.facets.items()
+        suffix="a dataset of failures",
+        kicker=(
+            Span("A dataset of failures of "),
+            spec(words.listed([clean_setting(str(name)) for name in names])),
         ),
-        drops=(
-            *((name.replace("_", " "), words.count(count)) for name, count in drops.items()),
-            *((f"without {clean(name)} in the table", words.count(count)) for name, count in without.items()),
+        head=(Paragraph(f"{words.plural(overview.rows, 'image')} of {labels}", "tally"), *scale),
+        sections=(
+            Section("Examples", [gallery]),
+            *(_facet(name, counts, numbers, overview.rows) for name, (counts, numbers) in overview.facets.items()),
+            *_left_out(overview.manifest),
         ),
-        gallery=_gallery(examples, "One image of each of the commonest labels and captions"),
-    )
+        styles=(*STYLES, "browse.css"),
+    ).html()
+
+
+def _left_out(manifest: Mapping[str, Any]) -> list[Section]:
+    drops: Mapping[str, int] = manifest.get("drops") or {}
+    without: Mapping[str, int] = manifest.get("without_value") or {}
+    pairs = [
+        *((name.replace("_", " "), words.count(count)) for name, count in drops.items()),
+        *((f"without {clean(name)} in the table", words.count(count)) for name, count in without.items()),
+    ]
+    return [Section("What the build left out", [Pairs(pairs)])] if pairs else []
 
 
 def value_page(page_of: PageOf, records: Sequence[Mapping[str, Any]], before: int) -> str:
     """Renders a page. `before`: the number of images on earlier pages."""
     page, pages = page_of.page
     images_shown, count = page_of.shown
-    view = PageView(
-        facet=page_of.facet,
-        value=clean(page_of.value),
-        tally=("" if images_shown == count else f"The first {words.count(images_shown)} of ")
-        + words.plural(count, "image"),
-        back=f"{page_of.number}-{page - 1}.html" if page > 1 else "",
-        onward=f"{page_of.number}-{page + 1}.html" if page < pages else "",
-        pages=f"Page {words.count(page)} of {words.count(pages)}" if pages > 1 else "",
-        gallery=_gallery(records, f"Images {words.count(before + 1)} to {words.count(before + len(records))}"),
-    )
-    return render("browse_page.html.j2", view, (*STYLES, "browse.css"))
+    first = "" if images_shown == count else f"The first {words.count(images_shown)} of "
+    earlier = [Span("← Earlier", link=f"{page_of.number}-{page - 1}.html")] if page > 1 else []
+    later = [Span("Later →", link=f"{page_of.number}-{page + 1}.html")] if page < pages else []
+    place = Span(f"Page {words.count(page)} of {words.count(pages)}")
+    return Page(
+        title=clean(page_of.value),
+        suffix=page_of.facet,
+        kicker=(Span("All failures", link="../index.html"), Span(f" · {page_of.facet}")),
+        head=(
+            Paragraph(f"{first}{words.plural(count, 'image')}", "tally"),
+            *([Links("Pages", [*earlier, place, *later])] if pages > 1 else []),
+        ),
+        sections=(
+            _gallery(records, f"Images {words.count(before + 1)} to {words.count(before + len(records))}"),
+            *([Links("Next page", later)] if later else []),
+        ),
+        styles=(*STYLES, "browse.css"),
+    ).html()
 
 
-def _facet(name: str, counts: Mapping[str, int], numbers: Mapping[str, int], rows: int) -> FacetView:
-    values = tuple(
-        Value(clean(value), f"{name}/{numbers[value]}-1.html", words.count(count), words.percent(count / rows))
-        for value, count in list(counts.items())[:MOST_ROWS]
-        if value in numbers
-    )
-    values_left = len(counts) - len(values)
-    images_left = sum(counts.values()) - sum(counts[value] for value in list(counts)[: len(values)])
-    remainder = (
-        f"And {words.plural(values_left, 'value')} more, with {words.plural(images_left, 'image')}."
+def _facet(name: str, counts: Mapping[str, int], numbers: Mapping[str, int], rows: int) -> Section:
+    shown = [value for value in list(counts)[:MOST_ROWS] if value in numbers]
+    lines = [
+        (
+            Cell(clean(value), link=f"{name}/{numbers[value]}-1.html"),
+            words.count(counts[value]),
+            words.percent(counts[value] / rows),
+        )
+        for value in shown
+    ]
+    values_left = len(counts) - len(shown)
+    images_left = sum(counts.values()) - sum(counts[value] for value in list(counts)[: len(shown)])
+    table = Table(
+        [Column(TITLES[name]), Column("Images", number=True), Column("Share", number=True)],
+        lines,
+        caption=f"{words.plural(len(counts), name)}, commonest first",
+        sortable=True,
+        filtered=TITLES[name],
+        most=SHOWN_FIRST,
+        more=f"And {words.plural(values_left, 'value')} more, with {words.plural(images_left, 'image')}."
         if values_left
-        else ""
+        else "",
     )
-    kinds = words.plural(len(counts), name)
-    return FacetView(TITLES[name], f"{kinds}, commonest first", values, remainder, SHOWN_FIRST)
+    return Section(TITLES[name], [table])
 
 
-def _gallery(records: Sequence[Mapping[str, Any]], title: str) -> Gallery:
-    return Gallery("wrong", WRONG, title, tuple(map(_picture, records)))
+def _gallery(records: Sequence[Mapping[str, Any]], title: str) -> Galleries:
+    return Galleries([Gallery("wrong", WRONG, title, tuple(map(_picture, records)))], style="wide")
 
 
 def _picture(record: Mapping[str, Any]) -> Picture:

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from c2b_ray.audits import gate as gates
 from c2b_ray.audits.failures.report.comparison import PAGES
+from c2b_ray.audits.failures.report.facts import Facts, read_facts
 from c2b_ray.audits.failures.report.labels import at_baseline
-from c2b_ray.audits.failures.report.page import read_facts
 from c2b_ray.audits.failures.report.rows import BASELINE, CONFIRMATION, FAILURE
-from c2b_ray.audits.failures.report.sentences import Facts
 from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.audits.kit.comparison import Comparison, compared_names, differing, refuse
 from c2b_ray.audits.kit.models import one_of

@@ -12,9 +12,9 @@ import pyarrow as pa
 from c2b_ray.audits.failures.comparison import classifiers_of
 from c2b_ray.audits.failures.config import ANY_LABEL
 from c2b_ray.audits.failures.discovery.rounds import SAMPLE
-from c2b_ray.audits.failures.report.page import read_facts
+from c2b_ray.audits.failures.report.facts import Facts, read_facts
 from c2b_ray.audits.failures.report.rows import Hypothesis
-from c2b_ray.audits.failures.report.sentences import Facts, says, sentence, target_of
+from c2b_ray.audits.failures.report.sentences import says, sentence, target_of
 from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.audits.kit.models import one_of
 from c2b_ray.errors import Argument, RunError

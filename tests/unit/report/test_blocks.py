@@ -21,6 +21,7 @@ from c2b_ray.report.blocks import (
     Frame,
     Galleries,
     Items,
+    Links,
     Page,
     Pairs,
     Paragraph,
@@ -31,9 +32,12 @@ from c2b_ray.report.blocks import (
     TableRow,
     Terms,
     Verdict,
+    assumed,
     marked,
+    setup,
     spec,
 )
+from c2b_ray.report.method import Fact, Method, Model, SetupNote
 from c2b_ray.report.page import Answer
 from c2b_ray.report.pictures import Gallery, Picture
 from c2b_ray.report.words import Column, Span
@@ -49,13 +53,14 @@ EVERY = [
     Table(COLUMNS, [(EVIL, Cell(EVIL, [EVIL], EVIL, EVIL, EVIL, "#x"), EVIL, Bar([Segment("for", "40")]))], EVIL),
     Pairs([(EVIL, EVIL)], EVIL),
     Answers([Answer("for", EVIL, (Span(EVIL),), (EVIL,), "x")]),
-    Findings([FoundRow("against", EVIL, EVIL, [EVIL], "x", {"class": EVIL})], more=EVIL),
+    Findings([FoundRow("against", EVIL, EVIL, [EVIL], "x", {"class": EVIL}, EVIL, [Paragraph(EVIL)])], more=EVIL),
     Galleries([Gallery("right", EVIL, EVIL, (PICTURE,))]),
     Strips([[Frame("", EVIL, [EVIL])]], [EVIL]),
     Figure("<svg></svg>", EVIL),
     Article(EVIL, [Paragraph(EVIL)], mark=Verdict("for", EVIL, EVIL)),
     Details(EVIL, [Paragraph(EVIL)]),
     Columns([Paragraph(EVIL)]),
+    Links(EVIL, [Span(EVIL, link="b.html"), Span(EVIL)]),
 ]
 
 
@@ -114,3 +119,48 @@ def test_marks_become_spans_and_nothing_else_does():
     )  # fmt: skip
     assert marked("plain") == (Span("plain"),)
     assert '<span class="spec">&lt;b&gt;</span>' in page(Paragraph((spec("<b>"),)))
+
+
+def test_a_notice_names_the_first_assumptions_and_leads_to_all():
+    facts = tuple(Fact(f"setting {i}", "", "", assumed=True, option="") for i in range(4))
+    method = Method((), (Model("Classifier", "timm:x", "", facts),), (), (), (), "", "", shortened=False)
+    html = page(*assumed(method))
+    assert "4 settings of the models are assumed, because nothing states them: setting 0 of " in html
+    assert "setting 3" not in html
+    assert '</span>. See <a href="#made">how it was made</a>.</p>' in html
+    assert assumed(Method((), (), (), (), (), "", "", shortened=False)) == []
+
+
+def test_spans_link_explain_and_speak_to_screen_readers_alone():
+    spans = (
+        Span("▼", style="sign for"),
+        Span("for", style="unseen"),
+        Span("here", link="#x"),
+        Span("m", True, "spec", title=EVIL),
+    )
+    html = page(Paragraph(spans))
+    assert '<span class="sign for" aria-hidden="true">▼</span><span class="unseen">for</span>' in html
+    assert '<a href="#x">here</a>' in html
+    assert '<span class="spec" title="&lt;script&gt;alert(1)&lt;/script&gt;"><b>m</b></span>' in html
+
+
+def test_rows_of_one_cell_head_those_beneath_and_rows_without_a_head_have_none():
+    rows = [
+        TableRow([Cell(name)] if name else ("v", "1"), "title" if name else "", link=name) for name in ("a", "", "b")
+    ]
+    columns = [Column("Value", heading=(Span("Named", style="spec"),)), Column("Images", number=True)]
+    html = page(Table(columns, rows))
+    assert '<tbody><tr class="title" id="a"><th colspan="2" scope="rowgroup">a</th></tr>' in html
+    assert '<th scope="row">v</th>' in html
+    assert '</tbody><tbody><tr class="title" id="b">' in html
+    assert '<th scope="col"><span class="spec">Named</span></th>' in html
+    assert '<td data-label="value" class="word">v</td>' in page(Table(columns, [("v", "1")], headed=False))
+
+
+def test_what_looks_wrong_in_the_set_up_is_told_with_code_and_no_other_marks():
+    note = SetupNote("net", "`a*b*c` is right.", "Why.", "See `c2b check`.", hopeless=True)
+    html = page(*setup([note]))
+    assert '<article class="setup">\n<h2>The set-up looks wrong</h2>' in html
+    assert '<span class="spec">net</span> <code><b>a*b*c</b></code><b> is right.</b> Why. See <code>' in html
+    assert "nothing below says anything about this classifier." in html
+    assert setup([]) == []

@@ -1,28 +1,27 @@
-"""Captions and their numbers as rows of tables, on the run's images and on images of other origin."""
+"""Captions with their numbers, as tables: of the run, of its classifiers side by side, and on other images."""
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.audits.failures.report.rows import FAILURE, NOT_SHOWN, UNDETERMINED, Finding, Hypothesis, share
-from c2b_ray.audits.failures.report.sentences import ANY, Facts, says, target_of
+from c2b_ray.audits.failures.report.facts import Facts
+from c2b_ray.audits.failures.report.labels import at_baseline
+from c2b_ray.audits.failures.report.rows import FAILURE, NOT_SHOWN, UNDETERMINED, Hypothesis, Tally, share
+from c2b_ray.audits.failures.report.sentences import ANY, says, target_of
 from c2b_ray.report import words
-from c2b_ray.report.forest import RULE, Forest, ForestRow, forest_svg
+from c2b_ray.report.blocks import Bar, Cell, Paragraph, Section, Segment, Table, TableRow, Verdict, spec
 from c2b_ray.report.redact import clean, names_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+from c2b_ray.report.words import Column, Span
 
 SIGNS = {FAILURE: "▼", NOT_SHOWN: "○", UNDETERMINED: "◇"}
 NAMES = {FAILURE: "failure", NOT_SHOWN: "not shown", UNDETERMINED: "undetermined"}
-DRESSES = {FAILURE: "against", NOT_SHOWN: "none", UNDETERMINED: "undetermined"}
+STYLES = {FAILURE: "against", NOT_SHOWN: "none", UNDETERMINED: "undetermined"}
 """A verdict's colour and marker, by their names in the style sheet."""
 
 MOST_ROWS = 300
@@ -39,62 +38,81 @@ _ORIGINS = {
 }
 
 
-@dataclass(frozen=True)
-class CaptionRow:
-    """A caption's numbers as text. `anyhow`: the rate of any failure; `baseline_anyhow`: the baseline's; `..._value`:
-    the sort keys of a table."""
-
-    classifier: str
-    label: str
-    target: str
-    says: str
-    caption: str
-    origin: str
-    anyhow: str
-    baseline_anyhow: str
-    rate: str
-    interval: str
-    draws: str
-    baseline: str
-    baseline_draws: str
-    ratio: str
-    ratio_interval: str
-    ratio_value: str
-    evidence: str
-    evidence_value: str
-    q: str
-    dress: str
-    sign: str
-    verdict: str
-    doubts: str
+def in_numbers(facts: Facts) -> list[Section]:
+    """Returns the table of all hypotheses that were confirmed; those of findings first, in their order."""
+    of_findings = (hypothesis for finding in facts.findings for hypothesis in finding.confirmed)
+    confirmed = dict.fromkeys([*of_findings, *(each for each in facts.hypotheses if each.confirmed)])
+    if not confirmed:
+        return []
+    evidence = (
+        "q is the probability of such a difference between clusters by chance, corrected for all hypotheses of the run."
+        if facts.cluster
+        else "e is the evidence that the caption fails more often than its baseline, q what e-BH makes of it over all "
+        "hypotheses of the run."
+    )
+    legend = (
+        "Every hypothesis that was confirmed. A rate is from a number of images that was fixed before they were drawn; "
+        f"beneath it is its {words.percent(facts.confidence)} interval. {evidence}"
+    )
+    blocks = [Paragraph(legend, "legend"), caption_table(list(confirmed), facts, "numbers")]
+    return [Section("In numbers", blocks, "numbers", "In numbers")]
 
 
-def caption_row(hypothesis: Hypothesis, facts: Facts) -> CaptionRow:
-    baseline = facts.at_baseline(hypothesis)
-    return CaptionRow(
-        classifier=facts.names[hypothesis.classifier],
-        label=clean(hypothesis.label),
-        target=target_of(hypothesis),
-        says=says(hypothesis, 2_000),
-        caption=clean(hypothesis.caption),
-        origin=_ORIGINS.get(hypothesis.origin, hypothesis.origin),
-        anyhow=words.rate(share(hypothesis.any_failures, hypothesis.draws)),
-        baseline_anyhow=words.rate(share(baseline.failures, baseline.draws)),
-        rate=words.rate(hypothesis.rate),
-        interval=words.rate_range(hypothesis.rate_low, hypothesis.rate_high),
-        draws=words.plural(hypothesis.draws, "image") + of_clusters(hypothesis, facts.cluster),
-        baseline=words.rate(hypothesis.baseline_rate),
-        baseline_draws=words.count(hypothesis.baseline_draws),
-        ratio=words.times(hypothesis.ratio),
-        ratio_interval=words.times_range(hypothesis.ratio_low, hypothesis.ratio_high),
-        ratio_value=_plain(hypothesis.ratio),
-        evidence=e_value(hypothesis.e_value),
-        evidence_value=_plain(hypothesis.e_value),
-        q=words.small_probability(hypothesis.q_value),
-        dress=DRESSES.get(hypothesis.verdict, "undetermined"),
-        sign=SIGNS.get(hypothesis.verdict, "◇"),
-        verdict=NAMES.get(hypothesis.verdict, hypothesis.verdict),
-        doubts="; ".join(clean(doubt) for doubt in hypothesis.doubts),
+def caption_table(hypotheses: Sequence[Hypothesis], facts: Facts, name: str) -> Table:
+    """Returns captions with their numbers. `name`: of the rows that are filtered together."""
+    columns = [
+        Column("Label"),
+        Column("Taken for"),
+        Column("The caption says"),
+        *([Column("Classifier", spec=True)] if len(facts.names) > 1 else []),
+        *(Column(number, number=True) for number in ("Any failure", "Rate", "Baseline", "Times", "e", "q")),
+        Column("Verdict"),
+    ]
+    return Table(
+        columns,
+        [_caption_row(hypothesis, facts) for hypothesis in hypotheses[:MOST_ROWS]],
+        style="facts captions",
+        sortable=True,
+        filtered=name,
+        most=12,
+        more=words.further(len(hypotheses), MOST_ROWS, "in the run’s hypotheses.parquet"),
+    )
+
+
+def _caption_row(hypothesis: Hypothesis, facts: Facts) -> TableRow:
+    baseline, classifier = facts.at_baseline(hypothesis), facts.names[hypothesis.classifier]
+    label, target = clean(hypothesis.label), target_of(hypothesis)
+    verdict = NAMES.get(hypothesis.verdict, hypothesis.verdict)
+    style, sign = STYLES.get(hypothesis.verdict, "undetermined"), SIGNS.get(hypothesis.verdict, "◇")
+    images = words.plural(hypothesis.draws, "image") + of_clusters(hypothesis, facts.cluster)
+    origin = _ORIGINS.get(hypothesis.origin, hypothesis.origin)
+    doubts = "; ".join(clean(doubt) for doubt in hypothesis.doubts)
+    in_doubt = (Span("in doubt", style="doubt", title=doubts), Span(f": {doubts}", style="unseen")) if doubts else ""
+    any_failure = words.rate(share(hypothesis.any_failures, hypothesis.draws))
+    return TableRow(
+        (
+            label,
+            target,
+            Cell(says(hypothesis, 2_000), [origin], "says", title=clean(hypothesis.caption)),
+            *([classifier] if len(facts.names) > 1 else []),
+            Cell(any_failure, [f"baseline {words.rate(share(baseline.failures, baseline.draws))}"]),
+            Cell(words.rate(hypothesis.rate), [words.rate_range(hypothesis.rate_low, hypothesis.rate_high), images]),
+            Cell(words.rate(hypothesis.baseline_rate), [f"{words.count(hypothesis.baseline_draws)} images"]),
+            Cell(
+                words.times(hypothesis.ratio),
+                [words.times_range(hypothesis.ratio_low, hypothesis.ratio_high)],
+                value=_plain(hypothesis.ratio),
+            ),
+            Cell(e_value(hypothesis.e_value), value=_plain(hypothesis.e_value)),
+            words.small_probability(hypothesis.q_value),
+            Cell("", [in_doubt], "ruling", mark=Verdict(style, sign, verdict)),
+        ),
+        data={
+            "label": label,
+            "target": target,
+            "verdict": verdict,
+            **({"classifier": classifier} if len(facts.names) > 1 else {}),
+        },
     )
 
 
@@ -140,61 +158,59 @@ def undecided_first(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
 MOST_TRANSFERS = 200
 
 
-@dataclass(frozen=True)
-class Transfer:
-    """Rates are means over runs ± their standard deviation, of the caption and of its baseline; without runs, failures
-    over images. `runs`: empty where there is none."""
-
-    classifier: str
-    source: str
-    label: str
-    target: str
-    says: str
-    baseline: str
-    rate: str
-    anyhow: str
-    images: str
-    runs: str
-    p: str
-    holds: bool
+def has_transfers(facts: Facts) -> bool:
+    return bool(_of_others(facts.tables.transfers, facts.primary))
 
 
-@dataclass(frozen=True)
-class Transfers:
-    present: bool
-    line: str = ""
-    rows: tuple[Transfer, ...] = ()
-    more: int = 0
+def elsewhere(facts: Facts) -> list[Section]:
+    says_of = {hypothesis.caption_id: says(hypothesis) for hypothesis in facts.hypotheses}
+    return on_other_images(facts.tables.transfers, says_of, facts.names, 1 - facts.confidence, facts.primary)
 
 
-def transfers(
+def on_other_images(
     table: pa.Table, says_of: Mapping[str, str], names: Mapping[str, str], alpha: float, measured: Collection[str] = ()
-) -> Transfers:
-    """`says_of`: what each caption says, by its id; `names`: what each classifier is called; `measured`: the sources of
-    the images that measured the findings."""
-    rows = [row for row in table.to_pylist() if row["rates"] or row["source"] not in measured]
+) -> list[Section]:
+    """Returns the table of comparisons on other images. `says_of`: what each caption says, by its id; `names`: what
+    each classifier is called; `measured`: the sources of the images that measured the findings."""
+    rows = _of_others(table, measured)
     if not rows:
-        return Transfers(present=False)
+        return []
     sources = names_of([row["source"] for row in rows])
     rows.sort(key=lambda row: (not _is_tested(row), row["p_value"] or 0.0))
-    transfer_rows = tuple(
-        Transfer(
-            classifier=names.get(row["classifier"], clean(row["classifier"])),
-            source=sources[row["source"]],
-            label=clean(row["label"]),
-            target=ANY if row["target"] is None else clean(row["target"]),
-            says=says_of.get(row["caption_id"], words.UNKNOWN),
-            baseline=_rate(row["baseline_rates"], row["baseline_failures"], row["baseline_draws"]),
-            rate=_rate(row["rates"], row["failures"], row["draws"]),
-            anyhow=words.rate(share(row["any_failures"], row["draws"])),
-            images=words.count(row["draws"]),
-            runs=words.plural(len(row["rates"]), "run") if row["rates"] else "",
-            p=p_value(row["p_value"]),
-            holds=_holds(row, alpha),
+    columns = [
+        Column("Label"),
+        Column("Taken for"),
+        Column("The caption says"),
+        Column("Images from", spec=True),
+        *([Column("Classifier", spec=True)] if len(names) > 1 else []),
+        *(Column(number, number=True) for number in ("Baseline", "Caption", "Any failure", "p")),
+    ]
+    lines: list[Sequence[str | Cell | Bar]] = [
+        (
+            clean(row["label"]),
+            ANY if row["target"] is None else clean(row["target"]),
+            Cell(says_of.get(row["caption_id"], words.UNKNOWN), style="says"),
+            sources[row["source"]],
+            *([names.get(row["classifier"], clean(row["classifier"]))] if len(names) > 1 else []),
+            _rate(row["baseline_rates"], row["baseline_failures"], row["baseline_draws"]),
+            Cell(_rate(row["rates"], row["failures"], row["draws"]), [_images_and_runs(row)]),
+            words.rate(share(row["any_failures"], row["draws"])),
+            Cell((Span(p_value(row["p_value"]), strong=_holds(row, alpha)),)),
         )
         for row in rows[:MOST_TRANSFERS]
-    )
-    return Transfers(True, _line(rows, alpha), transfer_rows, max(len(rows) - MOST_TRANSFERS, 0))
+    ]
+    more = words.further(len(rows), MOST_TRANSFERS, "in the run’s transfers.parquet")
+    shown = Table(columns, lines, style="facts elsewhere", sortable=True, more=more)
+    return [Section("On other images", [Paragraph(_line(rows, alpha)), shown], "elsewhere", "On other images")]
+
+
+def _of_others(table: pa.Table, measured: Collection[str]) -> list[Mapping[str, Any]]:
+    return [row for row in table.to_pylist() if row["rates"] or row["source"] not in measured]
+
+
+def _images_and_runs(row: Mapping[str, Any]) -> str:
+    runs = f", {words.plural(len(row['rates']), 'run')}" if row["rates"] else ""
+    return f"{words.count(row['draws'])} images{runs}"
 
 
 def _rate(rates: Sequence[float], failures: int, draws: int) -> str:
@@ -241,67 +257,127 @@ def _line(rows: Sequence[Mapping[str, Any]], alpha: float) -> str:
     return " ".join([*([of_tested] if tested else []), *([untested] if len(tested) < len(rows) else [])])
 
 
-# The failure rates of a finding's captions and of their baseline, on a logarithmic axis, as an SVG text.
+# A comparison of several classifiers on the same images, at the baselines and on the captions of findings.
 
 
-MOST_PLOTTED_ROWS = 12
-ENDS = ("← rarer", "failure rate →")
-BASELINE = "baseline"
+MOST_COMPARED = 60
 
 
-def rates_plot(finding: Finding, baseline: tuple[float, float, float], salt: str) -> str:
-    """An <svg> element. `baseline`: rate, low and high; `salt` keeps its ids apart from other plots' on a page."""
-    captions = [caption for caption in finding.captions if caption.target == finding.lead.target][:MOST_PLOTTED_ROWS]
-    least = _least([value for caption in captions for value in (caption.rate, caption.rate_low)] + list(baseline))
+def compared(facts: Facts) -> list[Section]:
+    """Returns a line per classifier, and a row per finding's caption with the rates of all; nothing where there is one
+    classifier alone, or no finding."""
+    leads: dict[tuple[str, str | None, str], Hypothesis] = {}
+    for finding in facts.findings:
+        lead = finding.lead
+        leads.setdefault((lead.caption_id, lead.target, lead.generator), lead)
+    if len(facts.names) < 2 or not leads:
+        return []
+    columns = [
+        Column("Label"), Column("Taken for"), Column("The caption says"),
+        *(Column(name, number=True, heading=(spec(name),)) for name in facts.names.values()),
+    ]  # fmt: skip
+    caption = (
+        "The caption of each finding: how often each classifier fails so, with its "
+        f"{words.percent(facts.confidence)} interval and the baseline’s rate; ▼ marks confirmed failures"
+    )
+    of_findings = Table(
+        columns,
+        [_compared_row(lead, facts) for lead in list(leads.values())[:MOST_COMPARED]],
+        "Findings of all classifiers",
+        "matrix",
+        caption,
+        more=words.further(len(leads), MOST_COMPARED, "in the run’s rounds"),
+    )
+    intro = (
+        "All classifiers answered for the same images. A caption was tried on all of them, whichever failures it was "
+        "made from."
+    )
+    blocks = [Paragraph(intro), _mean_rates(facts), of_findings]
+    return [Section("Classifiers compared", blocks, "compared", "Classifiers compared")]
+
+
+def _mean_rates(facts: Facts) -> Table:
+    """Returns each classifier's mean rate of any failure, at the baselines and on the captions of findings."""
+    on_captions = {finding.lead.caption_id for finding in facts.findings}
+    rates = {name: (mean_at_baselines(facts, name), _on_captions(facts, name, on_captions)) for name in facts.names}
+    largest = max((rate for pair in rates.values() for rate in pair if rate == rate), default=0.0) or 1.0
+    findings = Counter(finding.lead.classifier for finding in facts.findings)
+    columns = [
+        Column("Classifier", spec=True), Column("Findings", number=True), Column("Baselines", number=True),
+        Column("Share", hidden=True), Column("Captions", number=True), Column("Share", hidden=True),
+    ]  # fmt: skip
     rows = [
-        _row(BASELINE, baseline, "none", least),
-        *(
-            _row(says(caption), (caption.rate, caption.rate_low, caption.rate_high), DRESSES[caption.verdict], least)
-            for caption in captions
-        ),
+        (
+            facts.names[name],
+            words.count(findings[name]),
+            words.rate(at_baselines),
+            Bar([Segment("none", _width(at_baselines, largest))]),
+            words.rate(on_findings),
+            Bar([Segment("against", _width(on_findings, largest))]),
+        )
+        for name, (at_baselines, on_findings) in rates.items()
     ]
-    forest = Forest(rows, description(captions, baseline), ENDS)
-    return forest_svg(forest, lambda axes: _dress(axes, rows, least), salt)
+    caption = "Mean rate of any failure: over the labels’ baselines, and over the captions of all findings"
+    return Table(columns, rows, caption=caption, style="facts ratios")
 
 
-def description(captions: Sequence[Hypothesis], baseline: tuple[float, float, float]) -> str:
-    """The text for a reader who cannot see the plot."""
-    lead = captions[0]
-    parts = [f"{says(caption)} {words.rate(caption.rate)}" for caption in captions]
-    return (
-        f"How often {clean(lead.label)} is taken for {target_of(lead)}: baseline {words.rate(baseline[0])}; "
-        f"{'; '.join(parts)}."
+def mean_at_baselines(facts: Facts, classifier: str) -> float:
+    """Computes the mean over all labels of the rate of any failure at the baseline, as the table of labels has them."""
+    return _mean(at_baseline(facts, label, classifier)[1] for label in facts.baselines)
+
+
+def _on_captions(facts: Facts, classifier: str, captions: set[str]) -> float:
+    return _mean(
+        tally
+        for (caption, name, generator), tally in facts.tallies.confirmed.items()
+        if name == classifier and caption in captions and generator in facts.primary
     )
 
 
-def _least(values: Sequence[float]) -> float:
-    """Returns a power of ten below every rate that is not 0, where the axis begins and 0 is drawn."""
-    above = [value for value in values if value > 0]
-    return 10.0 ** (math.floor(math.log10(min(above))) - 1) if above else 1e-6
+def _mean(tallies: Iterable[Tally]) -> float:
+    """Computes the mean of the rates of any failure; each tally has the same weight."""
+    rates = [tally.failures / tally.draws for tally in tallies if tally.draws]
+    return sum(rates) / len(rates) if rates else math.nan
 
 
-def _row(label: str, rate: tuple[float, float, float], verdict: str, least: float) -> ForestRow:
-    value, low, high = (limit if limit != limit else max(limit, least) for limit in rate)
-    return ForestRow(label, value, low, high, verdict)
+def _compared_row(hypothesis: Hypothesis, facts: Facts) -> list[str | Cell]:
+    """Returns a caption's rates of the hypothesis's failure. Bars are in percent of the row's largest rate."""
+    target = hypothesis.target
+    tallies = {name: facts.tallies.of(hypothesis.caption_id, name, hypothesis.generator) for name in facts.names}
+    rates = {name: share(tally.towards(target), tally.draws) for name, tally in tallies.items()}
+    largest = max((rate for rate in rates.values() if rate == rate), default=0.0) or 1.0
+    confirmed = {
+        each.classifier
+        for finding in facts.findings
+        for each in finding.captions
+        if (each.caption_id, each.target) == (hypothesis.caption_id, target)
+    }
+    return [
+        clean(hypothesis.label),
+        target_of(hypothesis),
+        Cell(says(hypothesis), style="says"),
+        *(_compared_rate(hypothesis, name, tallies[name], facts, largest, name in confirmed) for name in facts.names),
+    ]
 
 
-def _dress(axes: Axes, rows: Sequence[ForestRow], least: float) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+def _compared_rate(
+    hypothesis: Hypothesis, name: str, tally: Tally, facts: Facts, largest: float, is_confirmed: bool
+) -> Cell:
+    base, failures = facts.at_baseline(hypothesis, name), tally.towards(hypothesis.target)
+    limits, rate = facts.rate(failures, tally.draws), share(failures, tally.draws)
+    interval = words.rate_range(float(limits.low), float(limits.high)) if tally.draws else ""
+    style = "against" if is_confirmed else "none"
+    return Cell(
+        (Span("confirmed:", style="unseen"), Span(f" {words.rate(rate)}")) if is_confirmed else words.rate(rate),
+        [interval, f"baseline {words.rate(share(base.towards(hypothesis.target), base.draws))}"],
+        "against" if is_confirmed else "",
+        mark=Verdict("against", "▼", "") if is_confirmed else None,
+        bar=Bar([Segment(style, _width(rate, largest))]),
+    )
 
-    highest = max((limit for row in rows for limit in (row.value, row.high) if limit == limit), default=1.0)
-    axes.set_xscale("log")
-    axes.set_xlim(least, min(1.5, 1.5 * highest) if highest > least else 1.5)
-    if rows[0].value == rows[0].value:
-        axes.axvline(rows[0].value, color=RULE, linewidth=1, clip_on=False)
-    axes.xaxis.set_major_locator(LogLocator(10, numticks=5))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: "0" if value <= least else _tick(value)))
 
-
-def _tick(value: float) -> str:
-    """Formats a power of ten in percent: 0.001 %."""
-    digits = f"{100 * value:.12f}".rstrip("0").rstrip(".")
-    return f"{digits}{words.THIN}%"
+def _width(rate: float, largest: float) -> str:
+    return "0" if rate != rate else f"{100 * rate / largest:.1f}"
 
 
 # The answer to a question to a run of failures, in a line for each classifier and wrong label.

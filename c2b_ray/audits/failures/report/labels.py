@@ -1,48 +1,28 @@
-"""Each label before any caption: how often classifiers fail, and whether the generator draws it."""
+"""Each label before any caption, as tables: how often classifiers fail, and whether the generator draws it."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from c2b_ray.audits.failures.discovery.reliability import LEAST_RATE
+from c2b_ray.audits.failures.report.facts import Facts
 from c2b_ray.audits.failures.report.rows import CONFIRMATION, DISCOVERY, Tally, share
-from c2b_ray.audits.failures.report.sentences import Facts
 from c2b_ray.report import words
+from c2b_ray.report.blocks import Bar, Block, Cell, Paragraph, Section, Segment, Table, TableRow, marked
 from c2b_ray.report.redact import clean
+from c2b_ray.report.words import Column, Span
 
 MOST_ROWS = 400
 MOST_TAKEN = 3
 
 
-@dataclass(frozen=True)
-class LabelRow:
-    """`stage`: the stage that drew the images; discovery where confirmation drew none of the label."""
-
-    classifier: str
-    label: str
-    rate: str
-    interval: str
-    draws: str
-    stage: str
-    taken_for: str
-    captions: str
-    findings: str
-
-
-@dataclass(frozen=True)
-class Labels:
-    rows: tuple[LabelRow, ...]
-    more: int
-
-
-def labels(facts: Facts) -> Labels:
-    """Returns a row per label and classifier, the label that fails most often first; images of all generators
+def labels(facts: Facts) -> list[Section]:
+    """Returns the table of labels and classifiers, the label that fails most often first; images of all generators
     together."""
     captions: dict[tuple[str, str], set[str]] = defaultdict(set)
     for hypothesis in facts.hypotheses:
@@ -50,26 +30,50 @@ def labels(facts: Facts) -> Labels:
     findings = Counter((finding.lead.label, finding.lead.classifier) for finding in facts.findings)
     pairs = [(label, classifier) for label in facts.baselines for classifier in facts.names]
     rows = [_row(*pair, facts, (len(captions[pair]), findings[pair])) for pair in pairs]
-    rows.sort(key=lambda pair: (pair[0], pair[1].label, pair[1].classifier))
-    return Labels(tuple(row for _, row in rows[:MOST_ROWS]), max(len(rows) - MOST_ROWS, 0))
+    if not rows:
+        return []
+    rows.sort(key=lambda row: row[0])
+    intro = (
+        "How often each label fails at its baseline, whatever it is taken for, and what its failures are most often "
+        "taken for: on the images of confirmation, or of discovery where confirmation drew none."
+    )
+    columns = [
+        Column("Label"),
+        *([Column("Classifier", spec=True)] if len(facts.names) > 1 else []),
+        Column("Fails", number=True),
+        Column("Images", number=True),
+        Column("Most often taken for"),
+        Column("Captions tried", number=True),
+        Column("Findings", number=True),
+    ]
+    table = Table(
+        columns,
+        [row for _, row in rows[:MOST_ROWS]],
+        sortable=True,
+        filtered="labels",
+        most=20,
+        more=words.further(len(rows), MOST_ROWS, "in the run’s rounds"),
+    )
+    return [Section("Labels", [Paragraph(intro), table], "labels", "Labels")]
 
 
-def _row(label: str, classifier: str, facts: Facts, tried_and_found: tuple[int, int]) -> tuple[float, LabelRow]:
+def _row(
+    label: str, classifier: str, facts: Facts, tried_and_found: tuple[int, int]
+) -> tuple[tuple[float, str, str], TableRow]:
     """Returns the row with its sort key. `tried_and_found`: the numbers of captions tried, and of findings."""
     stage, counts = at_baseline(facts, label, classifier)
-    rate = facts.rate(counts.failures, counts.draws)
-    row = LabelRow(
-        classifier=facts.names[classifier],
-        label=clean(label),
-        rate=words.rate(float(rate.value)),
-        interval=words.rate_range(float(rate.low), float(rate.high)) if counts.draws else "",
-        draws=words.count(counts.draws),
-        stage=stage,
-        taken_for=_taken(counts),
-        captions=words.count(tried_and_found[0]),
-        findings=words.count(tried_and_found[1]),
-    )
-    return -float(rate.value) if counts.draws else 1.0, row
+    rate, name = facts.rate(counts.failures, counts.draws), facts.names[classifier]
+    interval = words.rate_range(float(rate.low), float(rate.high)) if counts.draws else ""
+    cells: list[str | Cell | Bar] = [
+        clean(label),
+        *([name] if len(facts.names) > 1 else []),
+        Cell(words.rate(float(rate.value)), [interval]),
+        Cell(words.count(counts.draws), [stage]),
+        _taken(counts) or words.UNKNOWN,
+        *map(words.count, tried_and_found),
+    ]
+    data = {"label": clean(label), **({"classifier": name} if len(facts.names) > 1 else {})}
+    return (-float(rate.value) if counts.draws else 1.0, clean(label), name), TableRow(cells, data=data)
 
 
 def at_baseline(facts: Facts, label: str, classifier: str) -> tuple[str, Tally]:
@@ -104,55 +108,53 @@ MOST_LABELS = 200
 MOST_VALUES = 6
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """`width`: of 100; `parents`: how many show a label of the same parent, empty without a hierarchy."""
-
-    generator: str
-    label: str
-    images: str
-    rate: str
-    interval: str
-    width: str
-    parents: str
-    attributes: tuple[str, ...]
-    marked: bool
-
-
-@dataclass(frozen=True)
-class Reliability:
-    """`present` is whether a verifier measured it."""
-
-    present: bool
-    line: str = ""
-    rows: tuple[Drawn, ...] = ()
-    more: int = 0
-    generators: int = 1
-    parents: bool = False
-
-
-def reliability(table: pa.Table, names: Mapping[str, str]) -> Reliability:
-    """`names`: what each generator is called."""
+def reliability(table: pa.Table, names: Mapping[str, str]) -> Section:
+    """Returns how often the generator shows each label. `names`: what each generator is called."""
     rows = table.to_pylist()
     of_labels = [row for row in rows if row["attribute"] is None]
     if not of_labels:
-        return Reliability(present=False)
+        text = (
+            "Nobody checked whether images show their label, so a failure here may be the generator’s. Name a "
+            "`verifier` to have it checked."
+        )
+        return _of_generator([Paragraph(marked(text))])
     of_labels.sort(key=lambda row: (_rate(row), row["label"]))
     attributes: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = {}
     for row in rows:
         if row["attribute"] is not None:
             by_name = attributes.setdefault((row["generator"], row["label"]), {})
             by_name.setdefault(row["attribute"], []).append(row)
-    return Reliability(
-        present=True,
-        line=_line(of_labels),
-        rows=tuple(
-            _drawn(row, names, attributes.get((row["generator"], row["label"]), {})) for row in of_labels[:MOST_LABELS]
-        ),
-        more=max(len(of_labels) - MOST_LABELS, 0),
-        generators=len({row["generator"] for row in of_labels}),
-        parents=any(row["parent_shown"] is not None for row in of_labels),
+    has_several = len({row["generator"] for row in of_labels}) > 1
+    has_parents = any(row["parent_shown"] is not None for row in of_labels)
+    columns = [
+        Column("Label"),
+        *([Column("Generator", spec=True)] if has_several else []),
+        Column("Shows it", number=True),
+        Column("Share", hidden=True),
+        *([Column("Shows its parent", number=True)] if has_parents else []),
+        Column("Images", number=True),
+        Column("With which attributes"),
+    ]
+    lines = [
+        _drawn(
+            row,
+            [names.get(row["generator"], clean(row["generator"]))] if has_several else [],
+            has_parents,
+            attributes.get((row["generator"], row["label"]), {}),
+        )
+        for row in of_labels[:MOST_LABELS]
+    ]
+    more = words.further(len(of_labels), MOST_LABELS, "in the run’s reliability.parquet")
+    meaning = (
+        "A failure on an image that does not show its label is the generator’s, not the classifier’s: ? marks labels "
+        "that fewer than nine images in ten show."
     )
+    shown = Table(columns, lines, sortable=True, filtered="reliable", most=20, more=more)
+    return _of_generator([Paragraph(f"{_line(of_labels)} {meaning}"), shown])
+
+
+def _of_generator(blocks: Sequence[Block]) -> Section:
+    return Section("What the generator draws", blocks, "reliable", "What the generator draws")
 
 
 def _rate(row: Mapping[str, Any]) -> float:
@@ -179,21 +181,28 @@ def _line(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _drawn(
-    row: Mapping[str, Any], names: Mapping[str, str], attributes: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> Drawn:
-    rate = _rate(row)
-    limits = (math.nan if row[name] is None else float(row[name]) for name in ("rate_low", "rate_high"))
-    return Drawn(
-        generator=names.get(row["generator"], clean(row["generator"])),
-        label=clean(row["label"]),
-        images=words.count(row["images"]),
-        rate=words.percent(rate),
-        interval=words.percent_range(*limits),
-        width="0" if math.isnan(rate) else f"{100 * rate:.1f}",
-        parents="" if row["parent_shown"] is None else words.percent(share(row["parent_shown"], row["images"])),
-        attributes=tuple(_attribute(name, values) for name, values in attributes.items()),
-        marked=rate < LEAST_RATE,
-    )
+    row: Mapping[str, Any],
+    generator: Sequence[str],
+    has_parents: bool,
+    attributes: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> TableRow:
+    rate, label = _rate(row), clean(row["label"])
+    low, high = (math.nan if row[name] is None else float(row[name]) for name in ("rate_low", "rate_high"))
+    is_marked = rate < LEAST_RATE
+    parents = words.UNKNOWN if row["parent_shown"] is None else words.percent(share(row["parent_shown"], row["images"]))
+    width = "0" if math.isnan(rate) else f"{100 * rate:.1f}"
+    items = tuple(Span(_attribute(name, values), style="item") for name, values in attributes.items())
+    doubt = Span("?", style="differs", title="fewer than nine images in ten show it")
+    cells: list[str | Cell | Bar] = [
+        Cell((Span(f"{label} "), doubt)) if is_marked else label,
+        *generator,
+        Cell(words.percent(rate), [words.percent_range(low, high)]),
+        Bar([Segment("against" if is_marked else "none", width)]),
+        *([parents] if has_parents else []),
+        words.count(row["images"]),
+        Cell(items or words.UNKNOWN, style="shown"),
+    ]
+    return TableRow(cells, data={"label": label})
 
 
 def _attribute(name: str, values: Sequence[Mapping[str, Any]]) -> str:

@@ -1,20 +1,24 @@
-"""How a run of `c2b failures` was made: its settings in words, beside what runs of every kind have.
+"""How a run of `c2b failures` was made, what it would have found, and what was spent on it.
 
-Reads the manifest, any part of which may be absent. Knows nothing of rates or pages.
+Reads the manifest, any part of which may be absent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from c2b_ray.audits.failures.config import SMALLEST_RATIO, FailuresConfig
 from c2b_ray.audits.failures.discovery.race import COMMON_RATE
-from c2b_ray.audits.failures.report.rows import CONFIRMATION, DISCOVERY, Tallies
+from c2b_ray.audits.failures.report.captions import has_transfers
+from c2b_ray.audits.failures.report.facts import Facts
+from c2b_ray.audits.failures.report.rows import CONFIRMATION, DISCOVERY
 from c2b_ray.report import words
+from c2b_ray.report.blocks import Bar, Paragraph, Section, Segment, Table, Text, marked
 from c2b_ray.report.method import Method, Row, mapping, method_of, times
 from c2b_ray.report.redact import clean, clean_setting
+from c2b_ray.report.words import Column, Sentence
 
 RULES = {
     "top1": "the likeliest of all the classifier’s labels is another one",
@@ -30,10 +34,11 @@ _COUNTS = {
     "unusable": "Draws that could not be used",
 }
 COMMAND = "c2b failures failures.yaml --out RUN"
+MOST_REACHES = 200
 
 
-def method(manifest: Mapping[str, Any]) -> Method:
-    return method_of(manifest, tuple(_settings(manifest)), _COUNTS, COMMAND)
+def method(facts: Facts) -> Method:
+    return method_of(facts.manifest, tuple(_settings(facts)), _COUNTS, COMMAND)
 
 
 def rule_line(config: FailuresConfig) -> str:
@@ -44,25 +49,99 @@ def rule_line(config: FailuresConfig) -> str:
     return f"An answer is a failure when {RULES[config.rule]}{condition}{true_label_condition} (rule: {config.rule})."
 
 
-def _settings(manifest: Mapping[str, Any]) -> Iterator[Row]:
-    config = mapping(manifest.get("config"))
-    budget = mapping(config.get("budget"))
-    settings = {
-        "Rule": config.get("rule"),
-        "Independent samples": mapping(mapping(config.get("images")).get("labelled")).get("cluster"),
-        "Hierarchy": config.get("hierarchy"),
-        "Prompt": config.get("prompt"),
-        "Budget, in images": budget.get("draws"),
-        "α, false discovery rate": config.get("alpha"),
-        "Seed": config.get("seed"),
-        "Run": manifest.get("run_id"),
-    }
-    for name, value in settings.items():
-        if isinstance(value, bool | int | float):
-            yield name, words.decimal(value) if isinstance(value, float) else words.count(value)
-        elif value is not None:
-            yield name, clean_setting(str(value)) if name == "Hierarchy" else clean(str(value))
-    yield from times(manifest)
+def _settings(facts: Facts) -> Iterator[Row]:
+    config = facts.config
+    yield "Rule", config.rule
+    if facts.cluster:
+        yield "Independent samples", clean(facts.cluster)
+    if config.hierarchy is not None:
+        yield "Hierarchy", clean_setting(config.hierarchy)
+    yield "Prompt", clean(config.prompt)
+    yield "Budget, in images", words.count(config.budget.draws)
+    yield "α, false discovery rate", words.decimal(config.alpha)
+    yield "Seed", words.count(config.seed)
+    if facts.manifest.get("run_id"):
+        yield "Run", clean(facts.manifest["run_id"])
+    yield from times(facts.manifest)
+
+
+def terms(facts: Facts) -> list[Text]:
+    """Returns what the page's words mean, and how its numbers came about."""
+    alpha, interval = words.decimal(round(1 - facts.confidence, 10)), words.percent(facts.confidence)
+    return [
+        f"**Failure.** {rule_line(facts.config)} A tie for the likeliest label, or for the third place, is a failure, "
+        "and has no single label that it is taken for; an image without an answer is not counted.",
+        *(_OF_LABELLED if facts.labelled else _OF_GENERATED),
+        *(
+            _of_clusters(facts, alpha, interval)
+            if facts.cluster
+            else _of_independent(ratio_of(facts.config), alpha, interval)
+        ),
+        *([_ON_OTHER_IMAGES] if has_transfers(facts) else []),
+        "**One finding a sentence.** Confirmed captions of one label and target that say the same in more words are "
+        "told with the shortest, unless the longer one fails more than twice as often.",
+    ]
+
+
+_OF_LABELLED = [
+    "**Baseline.** The label’s other images: a caption names values of the table’s columns, and its images are "
+    "compared with those of the same label that do not have them (Wiles et al. 2022, Eq.\u00a01 for any failure, "
+    "Eq.\u00a02 towards one label). Which half an image is in follows from its row and the seed. The images are taken "
+    "for a random sample of those that the table stands for."
+]
+_OF_GENERATED = [
+    "**Baseline.** Images of the label’s plain prompt. A caption adds sentences to it, and is compared with images of "
+    "the plain prompt that were drawn for the comparison (Wiles et al. 2022, Eq.\u00a01 for any failure, Eq.\u00a02 "
+    "towards one label).",
+    "**Discovery and confirmation.** Captions are made from failures of discovery. Then other images are drawn, from "
+    "seeds that discovery never uses: first as many as it takes to decide, then a number fixed before any of them is "
+    "drawn. The verdict is from the first part alone, the rates and intervals from the second alone, so neither is "
+    "biased by the other.",
+]
+_ON_OTHER_IMAGES = (
+    "**On other images.** Each run draws the same number of images of the caption and of its baseline; the rates of "
+    "the two groups of runs are compared by the Mann–Whitney test, exact, ties included. The paper prints the normal "
+    "approximation, 6.34·10⁻⁵ where the exact value is 1.08·10⁻⁵."
+)
+
+
+def _of_clusters(facts: Facts, alpha: str, interval: str) -> list[Sentence]:
+    """Returns how verdicts and rates come about where images of one cluster may fail together."""
+    texts = [
+        "**Clusters.** Images of one {cluster} may fail together, so the {cluster}, not the image, is the independent "
+        "sample. All images of one choose captions, or test them, or measure their rates: what one {cluster} does to "
+        "its images cannot choose a caption and confirm it. Where all images on one side of a comparison are of one, "
+        "the caption cannot be told from it, and is in doubt.",
+        f"**Verdict.** *Failure* where q is at most α\u00a0=\u00a0{alpha}: of the findings, no more than that share is "
+        "expected to be false. p is that of the difference between the two rates, one-sided, by the variance between "
+        "clusters with Bell and McCaffrey’s correction for few of them (2002) and Student’s t, and no smaller than "
+        "with independent images; q is Benjamini and Hochberg’s over all hypotheses of the run. There is no e-value: "
+        "how much clusters differ is estimated. *Not shown* where the upper limit of the ratio, at one in twenty, "
+        f"excludes failures {ratio_of(facts.config)} as frequent as at the baseline. *Undetermined* otherwise: more "
+        "clusters would tell, more images of the same ones little.",
+        f"**Rate and interval.** Failures over images, k/n; the {interval} limits are those of as many independent "
+        "images as would vary as much. Their variance is averaged with what the correlation within clusters says over "
+        "all images of the label (Smyth 2004). The limits of a ratio of two rates follow from those of both (Donner "
+        "and Zou 2012, MOVER-R). A baseline’s rate stands without limits.",
+    ]
+    name = clean(facts.cluster)  # a column's name, in which no mark is read
+    return [tuple(replace(span, text=span.text.replace("{cluster}", name)) for span in marked(text)) for text in texts]
+
+
+def _of_independent(ratio: str, alpha: str, interval: str) -> list[str]:
+    return [
+        f"**Verdict.** *Failure* where q is at most α\u00a0=\u00a0{alpha}: of the findings, no more than that share is "
+        "expected to be false. e is the evidence against “no more often than at the baseline”: of each batch, given "
+        "how many of its images failed in all, how many of them were the caption’s (Fisher 1935; as bets, Hao et al. "
+        "2024). Its product over batches is valid however often one looks and however draws are moved between "
+        "captions; p is 1/e, and q is what e-BH makes of e over all hypotheses of the run (Wang & Ramdas 2022). *Not "
+        f"shown* where bets of the same kind, at one in twenty, speak against failures {ratio} as frequent as at the "
+        "baseline: such captions get no more images. *Undetermined* where the budget ended first.",
+        f"**Rate and interval.** Failures over images, k/n; the {interval} limits are Clopper and Pearson’s with half "
+        "the probability of what was observed (mid-P). The limits of a ratio of two rates follow from those of both "
+        "(Donner and Zou 2012, MOVER-R). Had drawing stopped at the k-th failure, as in the paper, k/n would be too "
+        "high on average: (k\u00a0−\u00a01)/(n\u00a0−\u00a01) would not.",
+    ]
 
 
 # The likely findings of a budget of draws in words, shown before a run and on its page.
@@ -124,31 +203,57 @@ def search_line(search: Mapping[str, Any]) -> str:
     return f"{line}."
 
 
-@dataclass(frozen=True)
-class ReachRow:
-    """One label's row of a table in words. `cells`: in the order of `reach_columns` or `caption_columns`."""
+def reach(facts: Facts) -> list[Table]:
+    """Returns the table of what the run would have found: of causes among labelled images, or of captions."""
+    search = mapping(facts.manifest.get("search"))
+    captions_tried = mapping(facts.manifest.get("caption_search"))
+    columns = _cause_columns(search) or _caption_columns(captions_tried)
+    rows = _cause_rows(search) or _caption_rows(captions_tried)
+    if not rows:
+        return []
+    caption = (
+        "What this run would have found: the least failure rate of a cause, and how many times the label’s own rate "
+        "that is, by the share of the label’s images that show it and the probability with which it is found at best: "
+        "another cause with the same images may be taken for it"
+        if facts.labelled
+        else "What this run tried, and what it would have found: captions, pairs of sentences said of a failure that "
+        "are in no caption that was drawn, and the least failure rate of a caption that would have been found if it "
+        "had been drawn, with how many times the label’s own rate that is. It is a best case: other captions take "
+        "draws too"
+    )
+    has_several = len(facts.names) > 1
+    heads = [
+        Column("Label"),
+        *([Column("Classifier", spec=True)] if has_several else []),
+        *(Column(name, number=True) for name in ("Images", "Fails", *columns)),
+    ]
+    lines = [
+        (
+            row["label"],
+            *([facts.names.get(row["classifier"], row["classifier"])] if has_several else []),
+            words.count(row["images"]),
+            words.rate(row["usual"]),
+            *cells,
+        )
+        for row, cells in rows[:MOST_REACHES]
+    ]
+    more = words.further(len(rows), MOST_REACHES, "in the run’s manifest")
+    return [Table(heads, lines, caption=caption, sortable=True, more=more)]
 
-    classifier: str
-    label: str
-    images: str
-    usual: str
-    cells: tuple[str, ...]
 
-
-def reach_columns(search: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns what the least rates of `reach_rows` are about: the share of images, and the probability."""
+def _cause_columns(search: Mapping[str, Any]) -> list[str]:
+    """Returns what the least rates of `_cause_rows` are about: the share of images, and the probability."""
     rows, powers = _reach_labels(search), search.get("powers") or []
     shares = [entry["share"] for entry in rows[0]["least"]] if rows else []
-    return tuple(f"1 in {round(1 / share)} shows it, {words.percent(power)}" for share in shares for power in powers)
+    return [f"1 in {round(1 / share)} shows it, {words.percent(power)}" for share in shares for power in powers]
 
 
-def reach_rows(search: Mapping[str, Any], names: Mapping[str, str]) -> tuple[ReachRow, ...]:
-    """Returns, of each label and classifier, the least failure rate of a cause that the run would have found. `names`:
-    what the page calls classifiers."""
-    return tuple(
-        _reach_row(row, names, [_least(rate, row["usual"]) for entry in row["least"] for rate in entry["rates"]])
+def _cause_rows(search: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[str]]]:
+    """Returns, of each label and classifier, the least failure rate of a cause that the run would have found."""
+    return [
+        (row, [_least(rate, row["usual"]) for entry in row["least"] for rate in entry["rates"]])
         for row in _reach_labels(search)
-    )
+    ]
 
 
 def reach_summary(search: Mapping[str, Any]) -> str:
@@ -215,39 +320,27 @@ def caption_summary(search: Mapping[str, Any]) -> str:
     )
 
 
-def caption_columns(search: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns what the columns of `caption_rows` are about."""
+def _caption_columns(search: Mapping[str, Any]) -> list[str]:
+    """Returns what the columns of `_caption_rows` are about."""
     if not _reach_labels(search):
-        return ()
-    return "proposed", "drawn", "tested", "pairs not drawn", f"least rate, {words.percent(search['power'])}"
+        return []
+    return ["proposed", "drawn", "tested", "pairs not drawn", f"least rate, {words.percent(search['power'])}"]
 
 
-def caption_rows(search: Mapping[str, Any], names: Mapping[str, str]) -> tuple[ReachRow, ...]:
+def _caption_rows(search: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[str]]]:
     """Returns, of each label and classifier, what was tried, and the least failure rate of a caption that the run would
     have found if it had drawn it."""
-    stages = ("proposed", "screened", "tested")
-    return tuple(
-        _reach_row(
+    return [
+        (
             row,
-            names,
             [
-                *(words.count(sum(row[name])) for name in stages),
+                *(words.count(sum(row[stage])) for stage in ("proposed", "screened", "tested")),
                 f"{words.count(row['pairs_not_tried'])} of {words.count(row['pairs'])}",
                 _least(row["least"], row["usual"]),
             ],
         )
         for row in _reach_labels(search)
-    )
-
-
-def _reach_row(row: Mapping[str, Any], names: Mapping[str, str], cells: Sequence[str]) -> ReachRow:
-    return ReachRow(
-        classifier=names.get(row["classifier"], row["classifier"]),
-        label=row["label"],
-        images=words.count(row["images"]),
-        usual=words.rate(row["usual"]),
-        cells=tuple(cells),
-    )
+    ]
 
 
 def _least(rate: float | None, usual: float) -> str:
@@ -286,45 +379,37 @@ _DROPPED = {
 }
 
 
-@dataclass(frozen=True)
-class Spent:
-    stage: str
-    what_for: str
-    images: str
-    share: str
-    unusable: str
-    seconds: str
-
-
-@dataclass(frozen=True)
-class Spending:
-    line: str
-    rows: tuple[Spent, ...]
-    reasons: tuple[str, ...]
-    dropped: str = ""
-    reach: str = ""
-
-
-def spending(tallies: Tallies, manifest: Mapping[str, Any]) -> Spending:
-    efforts = dict(sorted(tallies.efforts.items(), key=lambda item: _order(item[0])))
+def spent(facts: Facts) -> Section:
+    efforts = dict(sorted(facts.tallies.efforts.items(), key=lambda item: _order(item[0])))
     images = sum(effort.images for effort in efforts.values())
-    return Spending(
-        line=_line(images, manifest),
-        rows=tuple(
-            Spent(
-                stage=stage,
-                what_for=_PARTS.get((stage, part), part),
-                images=words.count(effort.images),
-                share=f"{100 * effort.images / images if images else 0:.1f}",
-                unusable=words.count(effort.unusable),
-                seconds=words.duration(effort.seconds),
-            )
-            for (stage, part), effort in efforts.items()
-        ),
-        reasons=tuple(dict.fromkeys(clean(reason) for effort in efforts.values() for reason in effort.reasons)),
-        dropped=_dropped(mapping(manifest.get("dropped_sentences"))),
-        reach=_reach(mapping(manifest.get("estimate"))),
+    several = " Every image is counted once: all classifiers answered for it." if len(facts.names) > 1 else ""
+    columns = [
+        Column("Stage"), Column("What for"), Column("Images", number=True), Column("Share", hidden=True),
+        Column("Not usable", number=True), Column("Time", number=True),
+    ]  # fmt: skip
+    rows = [
+        (
+            stage,
+            _PARTS.get((stage, part), part),
+            words.count(effort.images),
+            Bar([Segment("undetermined", f"{100 * effort.images / images if images else 0:.1f}")]),
+            words.count(effort.unusable),
+            words.duration(effort.seconds),
+        )
+        for (stage, part), effort in efforts.items()
+    ]
+    reasons = dict.fromkeys(clean(reason) for effort in efforts.values() for reason in effort.reasons)
+    beneath = (
+        _reach(mapping(facts.manifest.get("estimate"))),
+        _dropped(mapping(facts.manifest.get("dropped_sentences"))),
+        f"Why images could not be used: {'; '.join(reasons)}." if reasons else "",
     )
+    blocks = (
+        Paragraph(f"{spent_line(facts)}{several}"),
+        *([Table(columns, rows)] if rows else []),
+        *(Paragraph(text, "beneath") for text in beneath if text),
+    )
+    return Section("What was spent", blocks, "spent", "What was spent")
 
 
 def _reach(estimate: Mapping[str, Any]) -> str:
@@ -354,15 +439,16 @@ def _order(key: tuple[str, str]) -> tuple[int, str]:
     return list(_PARTS).index(key) if key in _PARTS else len(_PARTS), key[1]
 
 
-def _line(images: int, manifest: Mapping[str, Any]) -> str:
-    if mapping(mapping(mapping(manifest.get("config")).get("images")).get("labelled")):
+def spent_line(facts: Facts) -> str:
+    """Returns sentences on how many images were used, beside what was expected."""
+    images, manifest = sum(effort.images for effort in facts.tallies.efforts.values()), facts.manifest
+    if facts.labelled:
         line = f"{words.plural(images, 'labelled image')} classified; a budget of draws has no part in it."
         return line + _copies(manifest)
     line = f"{words.plural(images, 'image')} drawn"
-    budget = mapping(mapping(manifest.get("config")).get("budget")).get("draws")
-    if isinstance(budget, int):
-        line += f" of a budget of {words.count(budget)}"
-    if isinstance(budget, int) and 0 < images < budget and manifest.get("status") == "finished":
+    budget = facts.config.budget.draws
+    line += f" of a budget of {words.count(budget)}"
+    if 0 < images < budget and manifest.get("status") == "finished":
         line += f", {words.count(budget - images)} were not drawn, for nothing was left to choose, decide or measure"
     estimate = mapping(manifest.get("estimate"))
     parts = []

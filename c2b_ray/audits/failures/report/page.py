@@ -1,193 +1,150 @@
-"""The report of a run of `c2b failures`: its page, one self-contained file, and its terminal summary."""
+"""The report of a run of `c2b failures`: its page, made of sections, and its terminal summary."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from c2b_ray.audits.failures.report import sentences as headline
-from c2b_ray.audits.failures.report.captions import (
-    MOST_ROWS,
-    CaptionRow,
-    Transfers,
-    caption_row,
-    transfers,
-    undecided_first,
-)
-from c2b_ray.audits.failures.report.comparison import Compared, compared
-from c2b_ray.audits.failures.report.gallery import COLUMNS, MOST_SHOWN, Detail, Examples, details
-from c2b_ray.audits.failures.report.labels import Labels, Reliability, labels, reliability
+from c2b_ray.audits.failures.report.captions import caption_table, compared, elsewhere, in_numbers, undecided_first
+from c2b_ray.audits.failures.report.detail import COLUMNS, MOST_SHOWN, Examples, Pictures, in_detail
+from c2b_ray.audits.failures.report.facts import Facts, read_facts
+from c2b_ray.audits.failures.report.labels import labels, reliability
 from c2b_ray.audits.failures.report.method import (
-    ReachRow,
-    Spending,
-    caption_columns,
     caption_line,
-    caption_rows,
     caption_summary,
     method,
     ratio_of,
-    reach_columns,
-    reach_rows,
+    reach,
     reach_summary,
     rule_line,
     search_line,
-    spending,
+    spent,
+    spent_line,
+    terms,
 )
-from c2b_ray.audits.failures.report.rows import COLUMNS as COUNTED
 from c2b_ray.audits.failures.report.rows import FAILURE, NOT_SHOWN, UNDETERMINED, Finding, Hypothesis
 from c2b_ray.audits.failures.report.sentences import (
-    MOST_DETAILED,
-    Facts,
-    Headline,
-    Statement,
-    Tables,
     absent,
-    facts_of,
+    doubts_of,
+    found_row,
     measured_alike,
-    merge_statements,
+    order_line,
+    rest_line,
     says,
+    scale,
+    sentence,
     stages,
-    statement,
     tally,
     target_of,
+    title,
+    told_together,
 )
 from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.report import words
-from c2b_ray.report.method import Method, SetupNote, mapping, setup_lines, setup_notes
-from c2b_ray.report.page import MOST, STYLES, Answer, render
+from c2b_ray.report.blocks import Answers, Findings, Page, Paragraph, Section, Terms, assumed, made, setup, spec
+from c2b_ray.report.method import mapping, setup_lines, setup_notes
+from c2b_ray.report.page import MOST, STYLES, Answer
 from c2b_ray.report.pictures import chosen_rows, thumbnails
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Column, Span, Summary
 from c2b_ray.storage.files import write_bytes
 from c2b_ray.text import finite
 
-# The report of `c2b failures` as a tree of frozen dataclasses that hold nothing but text: all counting ends here.
-
-
-MOST_SENTENCES, MOST_REACHES = 40, 200
+MOST_SENTENCES = 40
 PICTURES = 4  # of each answer
 
 
-@dataclass(frozen=True)
-class View:
-    headline: Headline
-    setup: tuple[SetupNote, ...]
-    classifiers: tuple[str, ...]
-    several: bool
-    labelled: bool
-    cluster: str
-    interval_name: str
-    alpha: str
-    ratio: str
-    rule: str
-    answers: tuple[Answer, ...]
-    findings: tuple[Statement, ...]
-    findings_line: str
-    findings_more: int
-    captions: tuple[CaptionRow, ...]
-    captions_more: int
-    details: tuple[Detail, ...]
-    compared: Compared
-    labels: Labels
-    reliability: Reliability
-    transfers: Transfers
-    rest: tuple[CaptionRow, ...]
-    rest_line: str
-    rest_more: int
-    absent: str
-    search_line: str
-    reach_columns: tuple[str, ...]
-    reach: tuple[ReachRow, ...]
-    reach_more: int
-    spending: Spending
-    method: Method
-
-
-def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) -> View:
-    """`thumbnails`: a data: URI by an example's key; those that are absent are described in words."""
-    sentences = [
-        statement(finding, facts.names[finding.lead.classifier], link, facts.wording)
-        for finding, link in zip(facts.findings, _links(len(facts.findings)), strict=True)
-    ]
-    statements = merge_statements(facts.findings, sentences)
-    of_findings = (hypothesis for finding in facts.findings for hypothesis in finding.confirmed)
-    confirmed = list(
-        dict.fromkeys([*of_findings, *(hypothesis for hypothesis in facts.hypotheses if hypothesis.confirmed)])
-    )
-    undecided = undecided_first(facts.hypotheses)
-    search = mapping(facts.manifest.get("search"))
-    captions_tried = mapping(facts.manifest.get("caption_search"))
-    reach = reach_rows(search, facts.names) or caption_rows(captions_tried, facts.names)
-    detailed = details(facts, sentences, examples, thumbnails)
-    return View(
-        headline=headline.headline(facts),
-        setup=setup_notes(facts.manifest),
-        classifiers=tuple(facts.names.values()),
-        several=len(facts.names) > 1,
-        labelled=facts.labelled,
-        cluster=clean(facts.cluster),
-        interval_name=words.percent(facts.confidence),
-        alpha=words.decimal(round(1 - facts.confidence, 10)),
-        ratio=ratio_of(facts.config),
-        rule=rule_line(facts.config),
-        answers=answers(statements, detailed, headline.absent(facts)),
-        findings=tuple(statements[:MOST_SENTENCES]),
-        findings_line=headline.order_line(len(facts.findings), len(statements), facts.confidence),
-        findings_more=max(len(statements) - MOST_SENTENCES, 0),
-        captions=tuple(caption_row(hypothesis, facts) for hypothesis in confirmed[:MOST_ROWS]),
-        captions_more=max(len(confirmed) - MOST_ROWS, 0),
-        details=detailed,
-        compared=compared(facts),
-        labels=labels(facts),
-        reliability=reliability(facts.tables.reliability, facts.generators),
-        transfers=transfers(facts.tables.transfers, _says(facts), facts.names, 1 - facts.confidence, facts.primary),
-        rest=tuple(caption_row(hypothesis, facts) for hypothesis in undecided[:MOST_ROWS]),
-        rest_line=headline.rest_line(undecided, ratio_of(facts.config)),
-        rest_more=max(len(undecided) - MOST_ROWS, 0),
-        absent=headline.absent(facts),
-        search_line=search_line(search) or caption_line(captions_tried),
-        reach_columns=reach_columns(search) or caption_columns(captions_tried),
-        reach=reach[:MOST_REACHES],
-        reach_more=max(len(reach) - MOST_REACHES, 0),
-        spending=spending(facts.tallies, facts.manifest),
-        method=method(facts.manifest),
+def page(facts: Facts, pictures: Pictures) -> Page:
+    """Returns the page of a run, which the sections' modules word and this one puts in order."""
+    manifest, names = facts.manifest, list(facts.names.values())
+    made_by = method(facts)
+    status = str(manifest.get("status", "finished"))
+    unfinished = f"This run is not finished (status: {clean(status)}); its numbers may change."
+    date = words.moment(str(manifest.get("finished") or manifest.get("created") or ""))
+    return Page(
+        title=title(names),
+        suffix="failures",
+        kicker=f"Failures of {'image classifiers' if len(names) > 1 else 'an image classifier'}",
+        byline=(*([(spec(name),) for name in names] if len(names) > 1 else []), *([date] if date else [])),
+        head=(
+            *([] if status == "finished" else [Paragraph(unfinished, "notice")]),
+            *setup(setup_notes(manifest)),
+            *assumed(made_by),
+            Answers(answers(facts, pictures)),
+        ),
+        sections=(
+            _found(facts),
+            *in_numbers(facts),
+            *in_detail(facts, pictures),
+            *compared(facts),
+            *elsewhere(facts),
+            *labels(facts),
+            *([] if facts.labelled else [reliability(facts.tables.reliability, facts.generators)]),
+            _not_found(facts),
+            spent(facts),
+            made(
+                made_by,
+                "failures.yaml",
+                Paragraph(tally(facts.hypotheses, facts.findings), "tally"),
+                Paragraph(scale(facts), "scale"),
+                Paragraph(stages(facts), "stages"),
+                Terms(terms(facts)),
+            ),
+        ),
+        styles=(*STYLES, "failures.css"),
     )
 
 
-def answers(shown: Sequence[Statement], detailed: Sequence[Detail], absent: str) -> tuple[Answer, ...]:
+def answers(facts: Facts, pictures: Pictures) -> list[Answer]:
     """Returns the first findings, each with four failures; without any what `absent` says."""
-    pictures = {
-        detail.statement.link: gallery
-        for detail in detailed
-        for panel in detail.panels
-        if (gallery := panel.gallery) is not None  # the last panel is of the caption, the first of its baseline
-    }
     result = []
-    for shown_statement in shown[:MOST]:
-        gallery = pictures.get(shown_statement.link)
+    for group in told_together(facts.findings)[:MOST]:
+        row, lead = found_row(group, facts), facts.findings[group[0]].lead
+        gallery = pictures.of_finding(lead, facts) if row.link else None
         galleries = () if gallery is None else (replace(gallery, pictures=gallery.pictures[:PICTURES]),)
-        result.append(
-            Answer(
-                "against",
-                "▼",
-                shown_statement.sentence,
-                (*shown_statement.beneath, *shown_statement.doubts),
-                shown_statement.link,
-                galleries,
-            )
-        )
-    return tuple(result) or (Answer("undetermined", "◇", (Span(absent),), (), "open"),)
+        beneath = (*row.beneath, *doubts_of(lead))
+        claim = sentence(lead, facts.names[lead.classifier], facts.wording)
+        result.append(Answer("against", "▼", claim, beneath, row.link, galleries))
+    return result or [Answer("undetermined", "◇", (Span(absent(facts)),), (), "open")]
 
 
-def _links(findings: int) -> list[str]:
-    """Returns the anchor of each finding that is shown in detail."""
-    return [f"finding-{i + 1}" if i < MOST_DETAILED else "" for i in range(findings)]
+def _found(facts: Facts) -> Section:
+    groups = told_together(facts.findings)
+    if not groups:
+        return Section("What was found", [Paragraph(absent(facts))], "found", "What was found")
+    rows = Findings(
+        [found_row(group, facts) for group in groups[:MOST_SENTENCES]],
+        filtered="findings",
+        more=words.further(len(groups), MOST_SENTENCES, "in the run’s hypotheses.parquet"),
+    )
+    intro = Paragraph(order_line(len(facts.findings), len(groups), facts.confidence), "intro")
+    return Section("What was found", [intro, rows], "found", "What was found")
 
 
-def _says(facts: Facts) -> dict[str, str]:
-    return {hypothesis.caption_id: says(hypothesis) for hypothesis in facts.hypotheses}
+def _not_found(facts: Facts) -> Section:
+    undecided = undecided_first(facts.hypotheses)
+    sees = (
+        "these images and what the table says of them"
+        if facts.labelled
+        else "what the generator draws and what captions say"
+    )
+    given_up = f" {rest_line(undecided, ratio_of(facts.config))}" if undecided else ""
+    text = (
+        "A failure that no caption here names can still be there. The method shows that failures exist; it cannot show "
+        f"that there are none, because it sees no more than {sees} (Wiles et al. 2022, section 5).{given_up}"
+    )
+    searched = search_line(mapping(facts.manifest.get("search"))) or caption_line(
+        mapping(facts.manifest.get("caption_search"))
+    )
+    blocks = (
+        Paragraph(text),
+        *([Paragraph(searched)] if searched else []),
+        *reach(facts),
+        *([caption_table(undecided, facts, "open")] if undecided else []),
+    )
+    return Section("What was not found", blocks, "open", "What was not found")
 
 
 def write_report(run: FailuresRun) -> str:
@@ -205,23 +162,8 @@ def write_report(run: FailuresRun) -> str:
         for target in (*targets, None)
         for example in examples.of(key, target, MOST_SHOWN)
     }
-    view = build_view(facts, examples, thumbnails(pictures))
-    write_bytes(run.report, render("failures.html.j2", view, (*STYLES, "failures.css")).encode())
+    write_bytes(run.report, page(facts, Pictures(examples, thumbnails(pictures))).html().encode())
     return run.report
-
-
-def read_facts(run: FailuresRun) -> Facts:
-    return facts_of(
-        run.manifest,
-        run.config,
-        Tables(
-            candidates=run.read("candidates"),
-            rounds=run.read("rounds", COUNTED),
-            hypotheses=run.read("hypotheses"),
-            reliability=run.read("reliability"),
-            transfers=run.read("transfers"),
-        ),
-    )
 
 
 # The terminal summary of a run of `c2b failures`: its findings, and the number of hypotheses by verdict.
@@ -247,7 +189,7 @@ def summary(run: FailuresRun) -> Summary:
         *([nothing] if nothing else []),
         tally_line,
         stages(facts),
-        spending(facts.tallies, facts.manifest).line,
+        spent_line(facts),
         *([rule] if rule else []),
         *filter(None, [search_line(search), reach_summary(search)]),
         *filter(None, [caption_line(captions_tried), caption_summary(captions_tried)]),

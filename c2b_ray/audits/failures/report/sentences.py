@@ -1,128 +1,85 @@
-"""A finding as a sentence: which classifier mistakes which label for what, how much more often, and under which prompt.
-
-Knows findings and English; knows nothing of pages.
-"""
+"""Findings as sentences: which classifier mistakes which label for what, how much more often, and under which prompt;
+and what the page says of the run as a whole."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
-import pyarrow as pa
-
-from c2b_ray.audits.failures.config import ANY_LABEL, FailuresConfig
+from c2b_ray.audits.failures.config import ANY_LABEL
+from c2b_ray.audits.failures.report.facts import MOST_DETAILED, Facts, Wording
 from c2b_ray.audits.failures.report.rows import (
     CONFIRMATION,
     DISCOVERY,
     FAILURE,
     NOT_SHOWN,
     UNDETERMINED,
-    Baseline,
     Finding,
     Hypothesis,
-    Tallies,
-    Tally,
-    TallyKey,
-    baselines_of,
-    findings_of,
-    hypotheses_of,
-    tallies_of,
 )
 from c2b_ray.report import words
-from c2b_ray.report.redact import clean, names_of
+from c2b_ray.report.blocks import FoundRow, Paragraph
+from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Sentence, Span
-from c2b_ray.stats.rates import RateEstimate, failure_rates
 
 ANY = "any other label"
 LONGEST_SAYING = 160
 MOST_ALIKE = 3
 
 
-@dataclass(frozen=True)
-class Also:
-    """Another classifier with the same failure under the same caption."""
-
-    classifier: str
-    rates: str
-    link: str
-
-
-@dataclass(frozen=True)
-class Statement:
-    """A finding in words. `says`: the words that its caption adds to the baseline; `classifiers`: the finding's and
-    those of `also`, one line each."""
-
-    link: str
-    classifier: str
-    label: str
-    target: str
-    says: str
-    sentence: Sentence
-    beneath: tuple[str, ...]
-    doubts: tuple[str, ...]
-    also: tuple[Also, ...] = ()
-
-    @property
-    def classifiers(self) -> str:
-        return "\n".join([self.classifier, *(merged.classifier for merged in self.also)])
+def told_together(findings: Sequence[Finding]) -> list[list[int]]:
+    """Returns the numbers of the findings that one sentence tells of: several classifiers fail so under one caption."""
+    groups: dict[tuple[str, str | None, str], list[int]] = {}
+    for number, finding in enumerate(findings):
+        lead = finding.lead
+        groups.setdefault((lead.caption_id, lead.target, lead.generator), []).append(number)
+    return list(groups.values())
 
 
-@dataclass(frozen=True)
-class Wording:
-    """The wording for a run's captions: generators receive a prompt, labelled images have columns. `others`: what a
-    caption is compared with; `titles`: of its panels; `stages`: with the numbers of images of both stages."""
-
-    where: str
-    others: str
-    titles: tuple[str, str]
-    stages: str
-
-
-GENERATED = Wording(
-    where="where the prompt says",
-    others="of the baseline",
-    titles=("Baseline", "With the caption"),
-    stages="Captions were chosen on {discovery} (discovery). Every rate and verdict here is from "
-    "{confirmation} other images (confirmation), from other seeds, that had no part in choosing them.",
-)
-LABELLED = Wording(
-    where="where the table says",
-    others="without it",
-    titles=("All images of the label", "With the caption"),
-    stages="Captions were chosen on a third of the table, {discovery} (discovery). Every verdict here is from one "
-    "half of the other {confirmation} (confirmation), and every rate from the other half, which decided nothing.",
-)
-
-
-def statement(finding: Finding, name: str, link: str, wording: Wording) -> Statement:
-    """Returns a finding's statement. `name`: the classifier's name."""
+def found_row(group: Sequence[int], facts: Facts) -> FoundRow:
+    """Returns a sentence on the first finding of a group of `told_together`; beneath it, which classifiers do so too,
+    and what puts the finding in doubt."""
+    finding = facts.findings[group[0]]
     lead = finding.lead
-    return Statement(
-        link=link,
-        classifier=name,
-        label=clean(lead.label),
-        target=target_of(lead),
-        says=says(lead),
-        sentence=sentence(lead, name, wording),
-        beneath=tuple(_beneath(finding)),
-        doubts=tuple(f"{clean(doubt).rstrip('.')}." for doubt in lead.doubts),
+    data = {"label": clean(lead.label), "target": target_of(lead)}
+    if len(facts.names) > 1:
+        data["classifier"] = "\n".join(facts.names[facts.findings[number].lead.classifier] for number in group)
+    others = [Paragraph(_others(group[1:], facts), "beneath")] if len(group) > 1 else []
+    return FoundRow(
+        "against",
+        "▼",
+        sentence(lead, facts.names[lead.classifier], facts.wording),
+        _beneath(finding),
+        link_of(group[0]),
+        data,
+        about=f"{clean(lead.label)}, {says(lead)}",
+        paragraphs=(*others, *in_doubt(lead)),
     )
 
 
-def merge_statements(findings: Sequence[Finding], sentences: Sequence[Statement]) -> list[Statement]:
-    """Returns the statements, merged over classifiers that share a caption: the first has the others beneath it."""
-    first: dict[tuple[str, str | None, str], Statement] = {}
-    for finding, sentence in zip(findings, sentences, strict=True):
-        lead = finding.lead
-        key = lead.caption_id, lead.target, lead.generator
+def _others(numbers: Sequence[int], facts: Facts) -> Sentence:
+    """Returns a sentence on other classifiers with the same failure under the same caption."""
+    spans = [Span("So does " if len(numbers) == 1 else "So do ")]
+    for i, number in enumerate(numbers):
+        lead, link = facts.findings[number].lead, link_of(number)
         rates = f"{words.rate(lead.rate)} against {words.rate(lead.baseline_rate)}"
-        also = Also(sentence.classifier, rates, sentence.link)
-        first[key] = replace(first[key], also=(*first[key].also, also)) if key in first else sentence
-    return list(first.values())
+        detail = (Span(", "), Span("detail", link=f"#{link}")) if link else ()
+        spans += [Span(f"{', ' if i else ''}{facts.names[lead.classifier]} ({rates}"), *detail, Span(")")]
+    return (*spans, Span("."))
+
+
+def link_of(number: int) -> str:
+    """Returns the id of a finding's details on the page; "" where it has none."""
+    return f"finding-{number + 1}" if number < MOST_DETAILED else ""
+
+
+def doubts_of(lead: Hypothesis) -> list[str]:
+    return [f"{clean(doubt).rstrip('.')}." for doubt in lead.doubts]
+
+
+def in_doubt(lead: Hypothesis) -> list[Paragraph]:
+    return [Paragraph((Span("In doubt:", strong=True), Span(f" {doubt}")), "doubt") for doubt in doubts_of(lead)]
 
 
 def target_of(hypothesis: Hypothesis) -> str:
@@ -215,153 +172,10 @@ def _any_failure(finding: Finding) -> str:
     return f"Any failure: {words.rate(lead.any_failures / lead.draws if lead.draws else math.nan)}."
 
 
-# The data of a page of `c2b failures`: a run's rows, findings and tallies, before they become text.
+# What the page says of the run as a whole, and of missing findings.
 
 
-MOST_DETAILED = 24
-
-
-@dataclass(frozen=True)
-class Tables:
-    """The tables of a run; `rounds` of `rows.COLUMNS`, without its pictures."""
-
-    candidates: pa.Table
-    rounds: pa.Table
-    hypotheses: pa.Table
-    reliability: pa.Table
-    transfers: pa.Table
-
-
-@dataclass(frozen=True)
-class Facts:
-    """`names`, `generators`: what the page calls classifiers and generators; `confidence`: of intervals."""
-
-    manifest: Mapping[str, Any]
-    config: FailuresConfig
-    tables: Tables
-    hypotheses: Sequence[Hypothesis]
-    findings: Sequence[Finding]
-    baselines: Mapping[str, Baseline]
-    tallies: Tallies
-    names: Mapping[str, str]
-    generators: Mapping[str, str]
-    confidence: float
-    wording: Wording
-
-    @property
-    def labelled(self) -> bool:
-        """Tells whether labelled images replace a generator's."""
-        return self.wording is LABELLED
-
-    @property
-    def cluster(self) -> str:
-        """What images come in clusters of, such as `camera`; empty where they are independent."""
-        labelled = self.config.images.labelled
-        return (labelled.cluster if labelled is not None else None) or ""
-
-    def rate(self, failures: int, draws: int) -> RateEstimate:
-        """Returns a failure rate with limits, NaN where images come in clusters: counts alone do not tell them."""
-        estimate = failure_rates(failures, draws, self.confidence)
-        unknown = np.full_like(estimate.value, np.nan)
-        return RateEstimate(estimate.value, unknown, unknown) if self.cluster else estimate
-
-    @property
-    def primary(self) -> list[str]:
-        """Returns the generators of the hypotheses, or without hypotheses those of discovery; those of generalising are
-        excluded."""
-        own_generators = dict.fromkeys(hypothesis.generator for hypothesis in self.hypotheses)
-        return list(own_generators) or list(dict.fromkeys(generator for *_, generator in self.tallies.discovered))
-
-    @property
-    def detailed(self) -> Sequence[Finding]:
-        """Returns the findings that are shown with a plot and pictures."""
-        return self.findings[:MOST_DETAILED]
-
-    def at_baseline(self, one: Hypothesis, classifier: str | None = None) -> Tally:
-        """Returns the tally of confirmation's images of the hypothesis's baseline, from the same generator."""
-        return self.tallies.of(*self.baseline_key(one, classifier))
-
-    def baseline_key(self, one: Hypothesis, classifier: str | None = None) -> TallyKey:
-        baseline = self.baselines.get(one.label)
-        return baseline.caption_id if baseline else "", classifier or one.classifier, one.generator
-
-    def shown(self) -> dict[TallyKey, set[str]]:
-        """Returns the captions with pictures, and the labels of their findings."""
-        targets_shown: dict[TallyKey, set[str]] = {}
-        for hypothesis in (finding.lead for finding in self.detailed):
-            for caption_id in (hypothesis.caption_id, self.baseline_key(hypothesis)[0]):
-                for generator in self.generators:
-                    targets = targets_shown.setdefault((caption_id, hypothesis.classifier, generator), set())
-                    targets |= {hypothesis.target} if hypothesis.target is not None else set()
-        return targets_shown
-
-
-def facts_of(manifest: Mapping[str, Any], config: FailuresConfig, tables: Tables) -> Facts:
-    labelled = config.images.labelled is not None
-    hypotheses = hypotheses_of(tables.hypotheses, tables.candidates)
-    classifiers = dict.fromkeys(
-        [
-            *config.specs,
-            *(hypothesis.classifier for hypothesis in hypotheses),
-            *tables.rounds["classifier"].unique().to_pylist(),
-        ]
-    )
-    generators = dict.fromkeys(
-        [*(hypothesis.generator for hypothesis in hypotheses), *tables.rounds["generator"].unique().to_pylist()]
-    )
-    return Facts(
-        manifest=manifest,
-        config=config,
-        tables=tables,
-        hypotheses=hypotheses,
-        findings=findings_of(hypotheses),
-        baselines=baselines_of(tables.candidates),
-        tallies=tallies_of(tables.rounds, counted_once(tables.candidates) if labelled else None),
-        names=names_of(list(classifiers)),
-        generators=names_of(list(generators)),
-        confidence=1 - config.alpha,
-        wording=LABELLED if labelled else GENERATED,
-    )
-
-
-def counted_once(candidates: pa.Table) -> set[str]:
-    """Returns the captions whose rounds contain each labelled image once: captions of a label share its images, and the
-    baselines include one over all labels where a caption holds for any label."""
-    baselines = baselines_of(candidates)
-    return {baselines[label].caption_id for label in ([ANY_LABEL] if ANY_LABEL in baselines else baselines)}
-
-
-# The head of the page and the text about missing findings, in sentences.
-
-
-@dataclass(frozen=True)
-class Headline:
-    """The head of the page. `stages` tells which draws chose captions and which measured them."""
-
-    title: str
-    date: str
-    unfinished: str
-    tally: str
-    scale: str
-    stages: str
-
-
-def headline(facts: Facts) -> Headline:
-    manifest = facts.manifest
-    status = str(manifest.get("status", "finished"))
-    return Headline(
-        title=_title(list(facts.names.values())),
-        date=words.moment(str(manifest.get("finished") or manifest.get("created") or "")),
-        unfinished=""
-        if status == "finished"
-        else f"This run is not finished (status: {clean(status)}); its numbers may change.",
-        tally=tally(facts.hypotheses, facts.findings),
-        scale=_scale(facts),
-        stages=stages(facts),
-    )
-
-
-def _title(names: Sequence[str]) -> str:
+def title(names: Sequence[str]) -> str:
     if len(names) == 1:
         return f"Where {names[0]} fails"
     return f"Where {words.count(len(names))} classifiers fail" if names else "Failures"
@@ -375,7 +189,7 @@ def tally(hypotheses: Sequence[Hypothesis], findings: Sequence[Finding]) -> str:
     )
 
 
-def _scale(facts: Facts) -> str:
+def scale(facts: Facts) -> str:
     captions = len({hypothesis.caption_id for hypothesis in facts.hypotheses})
     labels = len({*facts.baselines, *(hypothesis.label for hypothesis in facts.hypotheses)})
     images = sum(effort.images for effort in facts.tallies.efforts.values())

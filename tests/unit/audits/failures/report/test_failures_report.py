@@ -17,15 +17,14 @@ from synthetic_failures import make_run
 
 from c2b_ray import tables as schemas
 from c2b_ray.audits.failures.config import FailuresConfig
-from c2b_ray.audits.failures.report.comparison import compared
-from c2b_ray.audits.failures.report.gallery import Examples
+from c2b_ray.audits.failures.report.captions import compared, mean_at_baselines
+from c2b_ray.audits.failures.report.detail import Examples
+from c2b_ray.audits.failures.report.facts import Tables, facts_of, read_facts
 from c2b_ray.audits.failures.report.labels import at_baseline, labels
-from c2b_ray.audits.failures.report.page import read_facts, summary, write_report
+from c2b_ray.audits.failures.report.page import summary, write_report
 from c2b_ray.audits.failures.report.rows import Hypothesis, findings_of
-from c2b_ray.audits.failures.report.sentences import Tables, facts_of
 from c2b_ray.audits.failures.run import FailuresRun as Run
 from c2b_ray.audits.runs import export
-from c2b_ray.report import words
 
 EVIL = '<script>alert("x")</script>'
 
@@ -210,7 +209,7 @@ def test_a_classifiers_mean_at_the_baselines_is_over_all_labels_also_those_that_
         facts.manifest, facts.config, replace(facts.tables, rounds=pa.Table.from_pylist(never, rounds.schema))
     )
     _, fly = at_baseline(few, "fly", next(iter(few.names)))
-    assert compared(few).lines[0].baseline == words.rate(fly.failures / fly.draws / 2)
+    assert mean_at_baselines(few, next(iter(few.names))) == pytest.approx(fly.failures / fly.draws / 2)
 
 
 def hypothesis(sentences: tuple[str, ...], rate: float, **fields: object) -> Hypothesis:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.audits.failures.report.captions import answer_lines, transfers
+from c2b_ray.audits.failures.report.captions import answer_lines, on_other_images
 from c2b_ray.tables.failures import TRANSFERS
 
 COUNTS = {"draws": 200, "failures": 60, "any_failures": 66, "baseline_draws": 400, "baseline_failures": 8}
@@ -16,25 +16,30 @@ def _row(**fields: Any) -> dict[str, Any]:
     return {**about, **COUNTS, "rates": [], "baseline_rates": [], "p_value": None, **fields}
 
 
-def _shown(*rows: dict[str, Any]) -> Any:
-    return transfers(pa.Table.from_pylist(list(rows), TRANSFERS), {"night": "at night"}, {}, 0.05, ["world:renderer"])
+def _shown(*rows: dict[str, Any]) -> tuple[str, list[list[str]]]:
+    """Returns the section's sentence, and its table: source, baseline, caption, images and runs."""
+    table = pa.Table.from_pylist(list(rows), TRANSFERS)
+    [section] = on_other_images(table, {"night": "at night"}, {}, 0.05, ["world:renderer"])
+    paragraph, shown = section.blocks
+    lines = ([cell if isinstance(cell, str) else cell.text for cell in row] for row in shown.rows)
+    return paragraph.text, [[*line[3:6], *row[5].lines] for line, row in zip(lines, shown.rows, strict=True)]
 
 
 def test_another_classifiers_rate_on_the_findings_own_images_is_no_comparison_on_other_images():
-    assert not _shown(_row()).present
-    both = _shown(_row(), _row(source="world:diffusion", **RUNS))
-    assert [row.source for row in both.rows] == ["world:diffusion"]
-    assert both.line.startswith("1 of 1 comparison show")
+    assert on_other_images(pa.Table.from_pylist([_row()], TRANSFERS), {}, {}, 0.05, ["world:renderer"]) == []
+    text, rows = _shown(_row(), _row(source="world:diffusion", **RUNS))
+    assert [row[0] for row in rows] == ["world:diffusion"]
+    assert text.startswith("1 of 1 comparison show")
 
 
 def test_what_was_not_tested_has_its_rates_and_is_not_counted_as_a_comparison():
-    alone = _shown(_row(source="photos.csv"))
-    assert alone.line == "Rows without p are failures over images, and were not tested."
-    assert (alone.rows[0].baseline, alone.rows[0].rate, alone.rows[0].runs) == ("2.0\u202f%", "30\u202f%", "")
-    beside = _shown(_row(source="photos.csv"), _row(source="world:diffusion", **RUNS))
-    assert beside.line.startswith("1 of 1 comparison show")
-    assert beside.line.endswith(alone.line)
-    assert [row.runs for row in beside.rows] == ["2 runs", ""]
+    untested, rows = _shown(_row(source="photos.csv"))
+    assert untested == "Rows without p are failures over images, and were not tested."
+    assert rows == [["photos.csv", "2.0\u202f%", "30\u202f%", "200 images"]]
+    text, rows = _shown(_row(source="photos.csv"), _row(source="world:diffusion", **RUNS))
+    assert text.startswith("1 of 1 comparison show")
+    assert text.endswith(untested)
+    assert [row[-1] for row in rows] == ["200 images, 2 runs", "200 images"]
 
 
 def test_a_line_has_the_rate_its_interval_the_baseline_and_the_verdict():
