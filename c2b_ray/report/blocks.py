@@ -15,11 +15,11 @@ text is escaped where it is rendered.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from c2b_ray.report.method import Fact, Method, Model
+from c2b_ray.report.method import Fact, Method, Model, SetupNote
 from c2b_ray.report.page import SCRIPTS, STYLES, Answer, render
 from c2b_ray.report.pictures import Gallery
 from c2b_ray.report.words import Column, Sentence, Span
@@ -137,16 +137,18 @@ class Bar:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row with a style, or with values (`data`: name → value) by which the page's script filters it."""
+    """A row with a style, an id (`link`), or values (`data`: name → value) by which the page's script filters it. A
+    row of one cell, in a table of several columns, is the heading of the rows beneath it."""
 
     cells: Sequence[str | Cell | Bar]
     style: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
+    link: str = ""
 
 
 @dataclass(frozen=True)
 class Table(Block):
-    """A table; the first cell of a row is the row's head.
+    """A table; the first cell of a row is the row's head, unless it is not `headed`.
 
     `name`: says to screen readers what scrolls sideways, where the table may be wider than the page; "" for a narrow
     one. `sortable`: by a click on a column's name. `filtered`: rows with `data` are filtered together with those of
@@ -165,6 +167,7 @@ class Table(Block):
     most: int = 0
     more: Text = ""
     empty: str = ""
+    headed: bool = True
 
     @property
     def lines(self) -> Iterable[TableRow]:
@@ -222,8 +225,12 @@ class Findings(Block):
 
 @dataclass(frozen=True)
 class Galleries(Block):
+    """`level`: of their headings. `style`: galleries, side by side, or "", each as wide as the page."""
+
     macro: ClassVar = "galleries"
     galleries: Sequence[Gallery]
+    level: int = 5
+    style: str = "galleries"
 
 
 @dataclass(frozen=True)
@@ -272,18 +279,19 @@ class Article(Block):
 
 @dataclass(frozen=True)
 class Details(Block):
-    """Blocks that are folded under a line."""
+    """Blocks that are folded under a line; `link`: its id."""
 
     macro: ClassVar = "details"
     summary: Text
     blocks: Sequence[Block]
     open: bool = False
     style: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True)
 class Columns(Block):
-    """Blocks side by side, where the page is wide enough. `style`: columns, panels or galleries."""
+    """Blocks side by side, where the page is wide enough. `style`: columns, panels, evidence, curves or charts."""
 
     macro: ClassVar = "columns"
     blocks: Sequence[Block]
@@ -340,6 +348,26 @@ class Page:
 def spec(name: str) -> Span:
     """Returns a spec of a model, as a span."""
     return Span(name, style="spec")
+
+
+def setup(notes: Sequence[SetupNote]) -> list[Block]:
+    """Returns what looks wrong about how classifiers are set up, for the head of a page."""
+    blocks = [Paragraph(tuple(_setup_note(note))) for note in notes]
+    return [Article("The set-up looks wrong", blocks, style="setup", level=2)] if notes else []
+
+
+def _setup_note(note: SetupNote) -> Iterator[Span]:
+    if note.classifier:
+        yield from (spec(note.classifier), Span(" "))
+    yield from (replace(span, strong=True) for span in _coded(note.seen))
+    yield from _coded(f" {note.cause} {note.remedy}")
+    if note.hopeless:
+        yield Span(f" Until then nothing below says anything about {'this' if note.classifier else 'the'} classifier.")
+
+
+def _coded(text: str) -> Sentence:
+    """Returns the spans of a text in which backticks mark code, and nothing else is a mark: it holds names of users."""
+    return tuple(Span(part, style="code" if i % 2 else "") for i, part in enumerate(text.split("`")) if part)
 
 
 def made(method: Method, file_name: str, *before: Block) -> Section:

@@ -18,12 +18,14 @@ from c2b_ray.storage.labelled import table_opener
 @dataclass(frozen=True)
 class Column:
     """A column of a table on a page or a terminal. `number`: aligned to the right. Of a page alone: `spec`, its cells
-    are specs of models; `hidden`, its name is for screen readers, as of a column of bars."""
+    are specs of models; `hidden`, its name is for screen readers, as of a column of bars; `heading`, what its head
+    shows in place of the name, such as a verdict with its sign."""
 
     name: str
     number: bool = False
     spec: bool = False
     hidden: bool = False
+    heading: Sentence = ()
 
     @property
     def label(self) -> str:
@@ -222,11 +224,15 @@ def duration(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Span:
-    """A span of a sentence; `strong` spans are emphasised. `style`: italic, code, or spec, the name of a model."""
+    """A span of a sentence; `strong` spans are emphasised. `style`: italic, code, spec (the name of a model), sign
+    (screen readers leave it out), unseen (they alone read it), or classes of the page's style sheets. `link`: an
+    address; `title`: what a pointer above it tells."""
 
     text: str
     strong: bool = False
     style: str = ""
+    link: str = ""
+    title: str = ""
 
 
 Sentence = tuple[Span, ...]

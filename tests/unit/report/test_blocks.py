@@ -32,8 +32,10 @@ from c2b_ray.report.blocks import (
     Terms,
     Verdict,
     marked,
+    setup,
     spec,
 )
+from c2b_ray.report.method import SetupNote
 from c2b_ray.report.page import Answer
 from c2b_ray.report.pictures import Gallery, Picture
 from c2b_ray.report.words import Column, Span
@@ -105,3 +107,38 @@ def test_marks_become_spans_and_nothing_else_does():
     )  # fmt: skip
     assert marked("plain") == (Span("plain"),)
     assert '<span class="spec">&lt;b&gt;</span>' in page(Paragraph((spec("<b>"),)))
+
+
+def test_spans_link_explain_and_speak_to_screen_readers_alone():
+    spans = (
+        Span("▼", style="sign for"),
+        Span("for", style="unseen"),
+        Span("here", link="#x"),
+        Span("m", True, "spec", title=EVIL),
+    )
+    html = page(Paragraph(spans))
+    assert '<span class="sign for" aria-hidden="true">▼</span><span class="unseen">for</span>' in html
+    assert '<a href="#x">here</a>' in html
+    assert '<span class="spec" title="&lt;script&gt;alert(1)&lt;/script&gt;"><b>m</b></span>' in html
+
+
+def test_rows_of_one_cell_head_those_beneath_and_rows_without_a_head_have_none():
+    rows = [
+        TableRow([Cell(name)] if name else ("v", "1"), "title" if name else "", link=name) for name in ("a", "", "b")
+    ]
+    columns = [Column("Value", heading=(Span("Named", style="spec"),)), Column("Images", number=True)]
+    html = page(Table(columns, rows))
+    assert '<tbody><tr class="title" id="a"><th colspan="2" scope="rowgroup">a</th></tr>' in html
+    assert '<th scope="row">v</th>' in html
+    assert '</tbody><tbody><tr class="title" id="b">' in html
+    assert '<th scope="col"><span class="spec">Named</span></th>' in html
+    assert '<td data-label="value" class="word">v</td>' in page(Table(columns, [("v", "1")], headed=False))
+
+
+def test_what_looks_wrong_in_the_set_up_is_told_with_code_and_no_other_marks():
+    note = SetupNote("net", "`a*b*c` is right.", "Why.", "See `c2b check`.", hopeless=True)
+    html = page(*setup([note]))
+    assert '<article class="setup">\n<h2>The set-up looks wrong</h2>' in html
+    assert '<span class="spec">net</span> <code><b>a*b*c</b></code><b> is right.</b> Why. See <code>' in html
+    assert "nothing below says anything about this classifier." in html
+    assert setup([]) == []
