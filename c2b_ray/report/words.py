@@ -165,6 +165,11 @@ def shown_of(title: str, shown: int, total: int) -> str:
     return f"{title} ({count(total)})" if shown == total else f"{title} ({count(shown)} of {count(total)})"
 
 
+def further(total: int, shown: int, where: str) -> str:
+    """Returns how many of `total` are not shown, and `where` they are; "" where all are."""
+    return f"And {count(total - shown)} more, {where}." if total > shown else ""
+
+
 def part(part: int, total: int) -> str:
     """Returns 52 of 100, all 100, or none of 100."""
     if total and part == total:

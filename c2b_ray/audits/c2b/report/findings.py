@@ -37,6 +37,11 @@ ONE_CAPTION = "on one caption"
 """For cells whose difference may be their caption's: no interval holds how much captions differ."""
 
 
+def sign_of(verdict: str) -> Sentence:
+    """Returns a verdict's sign, and its name for those who do not see it."""
+    return Span(SIGNS[verdict], style=f"sign verdict {verdict}"), Span(NAMES[verdict], style="unseen")
+
+
 @dataclass(frozen=True)
 class Finding:
     """A group's lead in a sentence, and in brief; `mistaken` tells what the class is taken for, `beneath` lists the

@@ -33,15 +33,14 @@ from c2b_ray.audits.c2b.report.findings import (
 )
 from c2b_ray.audits.c2b.report.gallery import Examples, Shown, choose, verification_shown
 from c2b_ray.audits.c2b.report.headline import ClassifierSummary, summaries
-from c2b_ray.audits.c2b.report.intersections import Intersections, intersections
-from c2b_ray.audits.c2b.report.label_errors import LabelErrors, label_error_images, label_errors
+from c2b_ray.audits.c2b.report.intersections import intersections_section
+from c2b_ray.audits.c2b.report.label_errors import label_error_images, label_errors_section
 from c2b_ray.audits.c2b.report.look_answers import (
     FollowedLooks,
-    Looks,
     NamedByAttribute,
     followed_looks,
     look_answers,
-    looks_view,
+    looks_section,
     named_by_attributes,
 )
 from c2b_ray.audits.c2b.report.method import (
@@ -66,7 +65,7 @@ from c2b_ray.audits.c2b.report.overview import (
     taken,
     versus,
 )
-from c2b_ray.audits.c2b.report.perturbations import ONLY_PERTURBED, Example, Perturbations, examples_of, perturbations
+from c2b_ray.audits.c2b.report.perturbations import ONLY_PERTURBED, Example, examples_of, perturbations_section
 from c2b_ray.audits.c2b.report.perturbations import tally as perturbed_tally
 from c2b_ray.audits.c2b.report.ranking import FINDINGS, Cell, Group, Key, folded, leading, ranked, worst_first
 from c2b_ray.audits.c2b.report.undetermined import (
@@ -82,7 +81,7 @@ from c2b_ray.audits.c2b.report.undetermined import (
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.scoring.label_sets import LabelScores, scores_of_labels
 from c2b_ray.config.audit import AuditConfig
-from c2b_ray.report import words
+from c2b_ray.report import blocks, words
 from c2b_ray.report.explore import Explore, reduced
 from c2b_ray.report.method import Method, SetupNote, mapping, setup_notes
 from c2b_ray.report.page import EXPLORE, STYLES, Answer, render
@@ -220,10 +219,7 @@ class View:
     findings: Findings
     sections: tuple[Section, ...]
     compared: bool
-    perturbations: Perturbations
-    label_errors: LabelErrors
-    looks: Looks
-    intersections: Intersections
+    sections_of_blocks: tuple[blocks.Section, ...]
     explore: Explore
     shown: Shown
     sources: Sources
@@ -235,6 +231,8 @@ class View:
     problems: Problems
     method: Method
     merges: Merges
+    has_looks: bool
+    has_intersections: bool
 
 
 def plan(
@@ -311,10 +309,14 @@ def build_view(
         findings=_findings([findings[group.key] for group, _ in leading(groups)], cells, names, alpha),
         sections=tuple(_sections(page_plan, names, findings, thumbnail_set, tau, derived)),
         compared=bool(cells) or not tables.perturbations.num_rows,
-        perturbations=perturbations(tables.perturbations, names, 1 - alpha, perturbed or {}),
-        label_errors=label_errors(config, (tables.label_errors, tables.scores, tables.without), names, thumbnails),
-        looks=looks_view(tables.looks, names),
-        intersections=intersections(tables.intersections, names, 1 - alpha),
+        sections_of_blocks=(
+            *perturbations_section(tables.perturbations, names, tau, alpha, perturbed or {}),
+            *label_errors_section(config, (tables.label_errors, tables.scores, tables.without), names, thumbnails),
+            *looks_section(tables.looks, names, 1 - alpha),
+            *intersections_section(tables.intersections, names, tau, 1 - alpha),
+        ),
+        has_looks=tables.looks.num_rows > 0,
+        has_intersections=tables.intersections.num_rows > 0,
         explore=explored,
         shown=verification_shown(
             tables.verifications, tables.calibration, tables.scores, mapping(manifest.get("models")), names
