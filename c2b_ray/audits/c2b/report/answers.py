@@ -15,8 +15,8 @@ from statistics import median
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.report import intersections, perturbations
-from c2b_ray.audits.c2b.report.findings import SIGNS, caveats, finding, galleries, mistaken
-from c2b_ray.audits.c2b.report.gallery import Examples
+from c2b_ray.audits.c2b.report.findings import SIGNS, caveats, finding, mistaken
+from c2b_ray.audits.c2b.report.gallery import Examples, galleries
 from c2b_ray.audits.c2b.report.headline import near_misses, what_settles
 from c2b_ray.audits.c2b.report.look_answers import NamedByAttribute, named_sentence
 from c2b_ray.audits.c2b.report.method import ACCURACY, DerivedValues, shown, titled

@@ -17,13 +17,11 @@ import pyarrow as pa
 from c2b_ray.audits.c2b.report.findings import ADVERBS, NAMES, ONE_CAPTION, SIGNS, caveats_of
 from c2b_ray.audits.c2b.report.method import shown
 from c2b_ray.audits.c2b.report.ranking import FINDINGS, Cell, Group, Key
-from c2b_ray.audits.c2b.scoring.findings import MARGIN
 from c2b_ray.report import words
 from c2b_ray.stats import wilson_interval
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.cells import images_of_cells
 from c2b_ray.steps.classify import BELOW
-from c2b_ray.steps.draw import GENERATE, RETRIEVE
 
 MOST_CLASSES = 60
 LEVELS = (0.1, 0.2, 0.4)
@@ -335,95 +333,4 @@ def _versus_row(key: tuple[str, str, str], cells: Sequence[Cell | None], links: 
         others=shown(only.metric, only.others),
         images=words.count(only.n),
         q=words.small_probability(only.q_value),
-    )
-
-
-# Agreement of retrieved and generated images on a classifier, as counts and the cells that differ.
-
-
-MOST = 20
-
-
-@dataclass(frozen=True)
-class Side:
-    """φ of one source's images."""
-
-    phi: str
-    interval: str
-    images: str
-
-
-@dataclass(frozen=True)
-class Differing:
-    classifier: str
-    target_class: str
-    attribute: str
-    bias_class: str
-    retrieved: Side
-    generated: Side
-    difference: str
-    interval: str
-
-
-@dataclass(frozen=True)
-class Sources:
-    """`present` tells whether the run drew from two sources; `margin` is the difference up to which two φ count as
-    equal."""
-
-    present: bool
-    line: str = ""
-    differing: tuple[Differing, ...] = ()
-    more: int = 0
-    margin: str = ""
-
-
-def sources(table: pa.Table, names: Mapping[str, str], tau: float) -> Sources:
-    """Returns the view, largest difference first."""
-    rows = table.to_pylist()
-    if not rows:
-        return Sources(present=False)
-    differing = sorted(
-        (row for row in rows if row["agreement"] == "different"), key=lambda row: -abs(row["difference"])
-    )
-    return Sources(
-        present=True,
-        line=_sources_line(rows),
-        differing=tuple(_differing(row, names) for row in differing[:MOST]),
-        more=max(len(differing) - MOST, 0),
-        margin=words.decimal(MARGIN * tau),
-    )
-
-
-def _sources_line(rows: Sequence[Row]) -> str:
-    agreements = [row["agreement"] for row in rows]
-    same, different, open_cells = (agreements.count(name) for name in ("same", "different", "undetermined"))
-    line = (
-        f"Of {words.plural(len(rows), 'cell')}, φ of retrieved and of generated images is the same in "
-        f"{words.count(same)}, different in {words.count(different)} and undetermined in {words.count(open_cells)}."
-    )
-    if not different:
-        return line
-    return (
-        f"{line} Where it differs, one source shows more than its captions say: look at both before believing either."
-    )
-
-
-def _differing(row: Row, names: Mapping[str, str]) -> Differing:
-    return Differing(
-        classifier=names[row["classifier"]],
-        target_class=row["target_class"],
-        attribute=row["attribute"],
-        bias_class=row["bias_class"],
-        retrieved=_side(row, RETRIEVE),
-        generated=_side(row, GENERATE),
-        difference=words.signed(row["difference"]),
-        interval=words.signed_range(row["difference_low"], row["difference_high"]),
-    )
-
-
-def _side(row: Row, source: str) -> Side:
-    return Side(
-        phi=words.signed(row[f"phi_{source}"]),
-        interval=words.signed_range(row[f"phi_low_{source}"], row[f"phi_high_{source}"]),
-        images=words.plural(row[f"n_{source}"], "image"),
     )

@@ -20,18 +20,11 @@ import pyarrow.compute as pc
 from c2b_ray.audits.c2b.budget import duplicates, label_sets
 from c2b_ray.audits.c2b.report import headline
 from c2b_ray.audits.c2b.report.answers import answers, besides
+from c2b_ray.audits.c2b.report.detail import GroupView, forest_plot, value_rows
+from c2b_ray.audits.c2b.report.evidence import Shown, Sources, Spending, sources, spending, verification_shown
 from c2b_ray.audits.c2b.report.explore import embeddings_of_index, explored
-from c2b_ray.audits.c2b.report.findings import (
-    Finding,
-    GroupView,
-    cues,
-    finding,
-    forest_plot,
-    galleries,
-    shared_caption,
-    value_rows,
-)
-from c2b_ray.audits.c2b.report.gallery import Examples, Shown, choose, verification_shown
+from c2b_ray.audits.c2b.report.findings import Finding, cues, finding
+from c2b_ray.audits.c2b.report.gallery import Examples, choose, galleries, shared_caption
 from c2b_ray.audits.c2b.report.headline import ClassifierSummary, summaries
 from c2b_ray.audits.c2b.report.intersections import intersections_section
 from c2b_ray.audits.c2b.report.label_errors import label_error_images, label_errors_section
@@ -43,41 +36,13 @@ from c2b_ray.audits.c2b.report.look_answers import (
     looks_section,
     named_by_attributes,
 )
-from c2b_ray.audits.c2b.report.method import (
-    DerivedValues,
-    Drop,
-    Merges,
-    Spending,
-    drops,
-    merges,
-    method,
-    spending,
-    titled,
-)
-from c2b_ray.audits.c2b.report.overview import (
-    Overview,
-    PooledView,
-    Sources,
-    Versus,
-    overviews,
-    pooled_view,
-    sources,
-    taken,
-    versus,
-)
+from c2b_ray.audits.c2b.report.method import DerivedValues, method, titled
+from c2b_ray.audits.c2b.report.overview import Overview, PooledView, Versus, overviews, pooled_view, taken, versus
 from c2b_ray.audits.c2b.report.perturbations import ONLY_PERTURBED, Example, examples_of, perturbations_section
 from c2b_ray.audits.c2b.report.perturbations import tally as perturbed_tally
 from c2b_ray.audits.c2b.report.ranking import FINDINGS, Cell, Group, Key, folded, leading, ranked, worst_first
-from c2b_ray.audits.c2b.report.undetermined import (
-    ClearSection,
-    Problems,
-    Undetermined,
-    clear,
-    no_clear,
-    notes,
-    problems,
-    undetermined,
-)
+from c2b_ray.audits.c2b.report.undetermined import ClearSection, Undetermined, clear, no_clear, notes, undetermined
+from c2b_ray.audits.c2b.report.unused import Drop, Merges, Problems, drops, merges, problems
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.scoring.label_sets import LabelScores, scores_of_labels
 from c2b_ray.config.audit import AuditConfig

@@ -10,9 +10,9 @@ import pyarrow as pa
 from score_rows import lines, text
 
 from c2b_ray.audits.c2b.exports import scores_json
-from c2b_ray.audits.c2b.report.headline import summary
 from c2b_ray.audits.c2b.report.intersections import intersections_section
 from c2b_ray.audits.c2b.report.page import write_report
+from c2b_ray.audits.c2b.report.summary import summary
 from c2b_ray.report.blocks import Details, Findings, FoundRow, Section, Table
 from c2b_ray.storage.run import Run
 from c2b_ray.tables import INTERSECTIONS

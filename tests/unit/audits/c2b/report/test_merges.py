@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.audits.c2b.report.method import merges
 from c2b_ray.audits.c2b.report.page import write_report
+from c2b_ray.audits.c2b.report.unused import merges
 from c2b_ray.storage.run import Run
 from c2b_ray.tables import PROPOSALS
 

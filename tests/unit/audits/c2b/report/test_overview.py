@@ -15,12 +15,12 @@ from synthetic_run import make_run
 
 from c2b_ray import tables
 from c2b_ray.audits.c2b.report.findings import finding
-from c2b_ray.audits.c2b.report.headline import findings_table
-from c2b_ray.audits.c2b.report.method import drops
 from c2b_ray.audits.c2b.report.overview import heat, overviews, pooled_sentence, pooled_view, taken, versus
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.audits.c2b.report.ranking import Group, cells_of, ranked, worst_first
+from c2b_ray.audits.c2b.report.summary import findings_table
 from c2b_ray.audits.c2b.report.undetermined import notes
+from c2b_ray.audits.c2b.report.unused import drops
 from c2b_ray.storage.run import Run
 
 NAN = math.nan

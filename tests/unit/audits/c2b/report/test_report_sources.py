@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 from run_recipes import PLANTED
 
+from c2b_ray.audits.c2b.report.evidence import sources
 from c2b_ray.audits.c2b.report.method import method
-from c2b_ray.audits.c2b.report.overview import sources
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.storage.run import Run
 from c2b_ray.tables import AGREEMENT

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 from run_recipes import PLANTED
 
-from c2b_ray.audits.c2b.report.findings import value_rows
-from c2b_ray.audits.c2b.report.gallery import Shown, verification_shown
+from c2b_ray.audits.c2b.report.detail import value_rows
+from c2b_ray.audits.c2b.report.evidence import Shown, verification_shown
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.audits.c2b.report.ranking import ranked
 from c2b_ray.audits.c2b.report.undetermined import undetermined

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from c2b_ray.audits.c2b.report.method import spending
+from c2b_ray.audits.c2b.report.evidence import spending
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.audits.c2b.report.ranking import Group, ranked
 from c2b_ray.storage.run import Run

@@ -12,7 +12,8 @@ from c2b_ray.audits.c2b.report.gallery import MOST, choose
 from c2b_ray.audits.c2b.report.method import method
 from c2b_ray.audits.c2b.report.page import Tables, View, build_view, plan
 from c2b_ray.audits.c2b.report.ranking import cells_of, ranked, worst_first
-from c2b_ray.audits.c2b.report.undetermined import clear, no_clear, notes, problems, undetermined
+from c2b_ray.audits.c2b.report.undetermined import clear, no_clear, notes, undetermined
+from c2b_ray.audits.c2b.report.unused import problems
 from c2b_ray.audits.c2b.run import C2BRun
 
 NAMES = {"m": "m"}
