@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from c2b_ray.audits.c2b.report.findings import value_cell
 from c2b_ray.audits.c2b.report.ranking import Group
-from c2b_ray.audits.c2b.scoring.findings import MARGIN
-from c2b_ray.audits.c2b.verification.verified import LEAST_OF_CLASS, LEAST_SHOWN, LEAST_SKILL
 from c2b_ray.report import words
+from c2b_ray.report.blocks import Article, Bar, Block, Cell, Paragraph, Segment, Table, spec
 from c2b_ray.report.redact import clean, clean_setting
+from c2b_ray.report.words import Column, Span
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.observe import CLASS
 
@@ -23,72 +23,49 @@ MOST_DOUBTS = 20
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Attribute:
-    """The verifier's calibration on an attribute, and its results as shares of the cells' images."""
-
-    name: str
-    calibrated: str
-    middle: str
-    lowest: str
-    lowest_interval: str
-    lowest_cell: str
-    repeats: str
+_CORRECTION = (
+    "Accuracy, φ and their intervals are corrected for the images that show another value; numbers of images and of "
+    "right answers are counted as the images were drawn. The correction assumes that whether the classifier is right "
+    "depends on what an image shows, not on what it was drawn for nor on whether the verifier errs."
+)
 
 
-@dataclass(frozen=True)
-class Doubt:
-    """A cell whose images cannot be trusted; `classifiers` is empty where it holds for all."""
-
-    target_class: str
-    attribute: str
-    bias_class: str
-    classifiers: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Shown:
-    """`present` tells whether the run verified its images."""
-
-    present: bool
-    line: str = ""
-    attributes: tuple[Attribute, ...] = ()
-    trusted: str = ""
-    doubts_line: str = ""
-    doubts: tuple[Doubt, ...] = ()
-    doubts_more: int = 0
-    rule: str = ""
-
-
-def verification_shown(
+def shown_article(
     verifications: pa.Table,
     calibration: pa.Table,
     scores: pa.Table,
     models: Mapping[str, Any],
     names: Mapping[str, str],
-) -> Shown:
-    """Returns the view. `verifications` needs only `image_id` and `error`; `models` are the manifest's."""
+    has_intersections: bool = False,
+) -> list[Article]:
+    """Returns the verifier's calibration, the share of images that show what their caption says, and the cells in
+    doubt; nothing where no image was verified. `verifications` needs only `image_id` and `error`; `models` are the
+    manifest's."""
     if not verifications.num_rows:
-        return Shown(present=False)
+        return []
     rows = scores.to_pylist()
-    attributes = tuple(_attributes(rows, calibration.to_pylist()))
+    crossed = " In intersections an image counts for the cell that the verifier says it shows."
     doubts = _doubts(rows, names)
-    return Shown(
-        present=True,
-        line=_verifier_line(verifications, models),
-        attributes=attributes,
-        trusted=_trusted(calibration),
-        doubts_line=_doubts_line(len(doubts)),
-        doubts=doubts[:MOST_DOUBTS],
-        doubts_more=max(len(doubts) - MOST_DOUBTS, 0),
-        rule=(
-            f"less than {words.percent(LEAST_OF_CLASS)} of its images show the class, less than "
-            f"{words.percent(LEAST_SHOWN)} its value, the verifier hardly tells value or class from the others "
-            f"(sensitivity + specificity − 1 below {words.decimal(LEAST_SKILL)}), or the difference is gone among "
-            "images alike in another attribute (Mantel and Haenszel’s risk difference)"
+    blocks: list[Block] = [
+        Paragraph(f"{_verifier_line(verifications, models)} {_trusted(calibration)}".strip()),
+        Table(
+            [
+                Column("Attribute"),
+                Column("Verifier checked"),
+                *(Column(name, number=True) for name in ("Median cell", "Lowest cell", "Near-duplicates left out")),
+            ],
+            list(_attributes(rows, calibration.to_pylist())),
+            caption="Share of a cell’s images that show what their caption says, estimated with the verifier’s own "
+            "errors in mind",
         ),
-    )
+        Paragraph(f"{_CORRECTION}{crossed if has_intersections else ''}"),
+        Paragraph(_doubts_line(len(doubts))),
+    ]
+    if doubts:
+        columns = [Column("Class"), Column("Attribute: value"), Column("Why")]
+        more = words.further(len(doubts), MOST_DOUBTS, "in the run’s scores.parquet")
+        blocks.append(Table(columns, doubts[:MOST_DOUBTS], more=more))
+    return [Article("What the images show", blocks, "shown")]
 
 
 def _verifier_line(verifications: pa.Table, models: Mapping[str, Any]) -> str:
@@ -111,8 +88,9 @@ def _trusted(calibration: pa.Table) -> str:
     return "The verifier was not checked on labelled images: its own certainty is taken for its accuracy."
 
 
-def _attributes(rows: Sequence[Row], calibration: Sequence[Row]) -> Iterator[Attribute]:
-    """Yields the class first, where classes were verified, then the attributes in the scores' order."""
+def _attributes(rows: Sequence[Row], calibration: Sequence[Row]) -> Iterator[list[str | Cell]]:
+    """Yields the class first, where classes were verified, then the attributes in the scores' order, each with the
+    verifier's calibration on it and its answers as shares of the cells' images."""
     class_rows = [
         (row["class_shown"], None, None, row["target_class"]) for row in rows if _is_known(row["class_shown"])
     ]
@@ -134,13 +112,13 @@ def _attributes(rows: Sequence[Row], calibration: Sequence[Row]) -> Iterator[Att
 
 def _attribute(
     name: str, calibrated: str, shares: Sequence[tuple[float, float | None, float | None, str]], repeats: str
-) -> Attribute:
+) -> list[str | Cell]:
     if not shares:
-        return Attribute(name, calibrated, words.UNKNOWN, words.UNKNOWN, "", "", repeats)
+        return [name, calibrated, words.UNKNOWN, words.UNKNOWN, repeats]
     share, low, high, cell = min(shares, key=lambda entry: entry[0])
     interval = "" if low is None or high is None else words.percent_range(low, high)
     middle = words.percent(median(entry[0] for entry in shares))
-    return Attribute(name, calibrated, middle, words.percent(share), interval, cell, repeats)
+    return [name, calibrated, middle, Cell(words.percent(share), [interval, cell]), repeats]
 
 
 def _calibrated(attribute: str, calibration: Sequence[Row], otherwise: str) -> str:
@@ -156,23 +134,21 @@ def _is_known(value: float | None) -> bool:
     return value is not None and not math.isnan(value)
 
 
-def _doubts(rows: Sequence[Row], names: Mapping[str, str]) -> tuple[Doubt, ...]:
-    """Returns the doubts in the scores' order, once per cell: classifiers see the same images, so their reasons differ
-    only in digits."""
+def _doubts(rows: Sequence[Row], names: Mapping[str, str]) -> list[tuple[str, Cell, Cell]]:
+    """Returns the cells whose images cannot be trusted in the scores' order, each once: classifiers see the same
+    images, so their reasons differ only in digits. Classifiers are named where the doubt is not about all."""
     cells: dict[tuple[str, str, str], dict[str, str]] = {}
     for row in rows:
         if row["doubt"]:
             cell = (row["target_class"], row["attribute"], row["bias_class"])
             cells.setdefault(cell, {})[row["classifier"]] = row["doubt"]
     everyone = {row["classifier"] for row in rows}
-    return tuple(
-        Doubt(
-            *cell,
-            "" if reasons.keys() == everyone else words.listed([names[spec] for spec in reasons]),
-            clean(next(iter(reasons.values()))),
-        )
-        for cell, reasons in cells.items()
-    )
+    doubts = []
+    for (target, attribute, value), reasons in cells.items():
+        concerned = words.listed([names[name] for name in reasons])
+        small = [] if reasons.keys() == everyone else [(Span("for "), spec(concerned))]
+        doubts.append((target, value_cell(attribute, value), Cell(clean(next(iter(reasons.values()))), small)))
+    return doubts
 
 
 def _doubts_line(number: int) -> str:
@@ -190,54 +166,32 @@ def _doubts_line(number: int) -> str:
 MOST_DIFFERING = 20
 
 
-@dataclass(frozen=True)
-class Side:
-    """φ of one source's images."""
-
-    phi: str
-    interval: str
-    images: str
-
-
-@dataclass(frozen=True)
-class Differing:
-    classifier: str
-    target_class: str
-    attribute: str
-    bias_class: str
-    retrieved: Side
-    generated: Side
-    difference: str
-    interval: str
-
-
-@dataclass(frozen=True)
-class Sources:
-    """`present` tells whether the run drew from two sources; `margin` is the difference up to which two φ count as
-    equal."""
-
-    present: bool
-    line: str = ""
-    differing: tuple[Differing, ...] = ()
-    more: int = 0
-    margin: str = ""
-
-
-def sources(table: pa.Table, names: Mapping[str, str], tau: float) -> Sources:
-    """Returns the view, largest difference first."""
+def sources_article(table: pa.Table, names: Mapping[str, str], confidence: float) -> list[Article]:
+    """Returns whether retrieved and generated images agree, and the cells that differ, largest difference first;
+    nothing where the run has one source."""
     rows = table.to_pylist()
     if not rows:
-        return Sources(present=False)
+        return []
     differing = sorted(
         (row for row in rows if row["agreement"] == "different"), key=lambda row: -abs(row["difference"])
     )
-    return Sources(
-        present=True,
-        line=_sources_line(rows),
-        differing=tuple(_differing(row, names) for row in differing[:MOST_DIFFERING]),
-        more=max(len(differing) - MOST_DIFFERING, 0),
-        margin=words.decimal(MARGIN * tau),
-    )
+    blocks: list[Block] = [Paragraph(_sources_line(rows))]
+    if differing:
+        columns = [
+            Column("Class"),
+            Column("Attribute: value"),
+            *([Column("Classifier", spec=True)] if len(names) > 1 else []),
+            *(Column(name, number=True) for name in ("φ, retrieved", "φ, generated", "Difference")),
+        ]
+        blocks.append(
+            Table(
+                columns,
+                [_differing(row, names) for row in differing[:MOST_DIFFERING]],
+                caption=f"Largest difference first; small print are {words.percent(confidence)} intervals",
+                more=words.further(len(differing), MOST_DIFFERING, "in the run’s agreement.parquet"),
+            )
+        )
+    return [Article("Do the sources agree?", blocks, "sources")]
 
 
 def _sources_line(rows: Sequence[Row]) -> str:
@@ -254,72 +208,56 @@ def _sources_line(rows: Sequence[Row]) -> str:
     )
 
 
-def _differing(row: Row, names: Mapping[str, str]) -> Differing:
-    return Differing(
-        classifier=names[row["classifier"]],
-        target_class=row["target_class"],
-        attribute=row["attribute"],
-        bias_class=row["bias_class"],
-        retrieved=_side(row, RETRIEVE),
-        generated=_side(row, GENERATE),
-        difference=words.signed(row["difference"]),
-        interval=words.signed_range(row["difference_low"], row["difference_high"]),
-    )
+def _differing(row: Row, names: Mapping[str, str]) -> list[str | Cell]:
+    interval = words.signed_range(row["difference_low"], row["difference_high"])
+    return [
+        row["target_class"],
+        value_cell(row["attribute"], row["bias_class"]),
+        *([names[row["classifier"]]] if len(names) > 1 else []),
+        *(_phi_of_source(row, source) for source in (RETRIEVE, GENERATE)),
+        Cell(words.signed(row["difference"]), [interval]),
+    ]
 
 
-def _side(row: Row, source: str) -> Side:
-    return Side(
-        phi=words.signed(row[f"phi_{source}"]),
-        interval=words.signed_range(row[f"phi_low_{source}"], row[f"phi_high_{source}"]),
-        images=words.plural(row[f"n_{source}"], "image"),
-    )
+def _phi_of_source(row: Row, source: str) -> Cell:
+    interval = words.signed_range(row[f"phi_low_{source}"], row[f"phi_high_{source}"])
+    return Cell(words.signed(row[f"phi_{source}"]), [interval, words.plural(row[f"n_{source}"], "image")])
 
 
 # The spending of a budget of images: each look at the evidence, the rest of the budget, and the cost of settling
 # the open groups.
 
 
-@dataclass(frozen=True)
-class Look:
-    """`share` is the bar's length in percent: groups still open."""
-
-    images: str
-    open: str
-    groups: str
-    share: str
-
-
-@dataclass(frozen=True)
-class Spending:
-    """`present` tells whether the run had a budget."""
-
-    present: bool
-    line: str = ""
-    looks: tuple[Look, ...] = ()
-    rest: str = ""
-
-
-def spending(manifest: Mapping[str, Any], groups: Sequence[Group]) -> Spending:
-    """Returns the view. A group is one attribute of one class for all classifiers together, because they see the same
-    images."""
+def spending_article(manifest: Mapping[str, Any], groups: Sequence[Group]) -> list[Article]:
+    """Returns the looks at the evidence, and what the open groups would take; nothing for a run without a budget. A
+    group is one attribute of one class for all classifiers together, because they see the same images."""
     budget = manifest.get("budget")
     if not isinstance(budget, Mapping) or not budget.get("looks"):
-        return Spending(present=False)
+        return []
     looks = [(int(look["images"]), int(look["open"]), int(look["groups"])) for look in budget["looks"]]
-    return Spending(
-        present=True,
-        line=_spending_line(int(budget["images"]), looks, manifest.get("status", "finished") == "finished"),
-        looks=tuple(
-            Look(
+    columns = [
+        Column("Images drawn by then", number=True),
+        Column("Groups open", number=True),
+        Column("Share", hidden=True),
+    ]
+    table = Table(
+        columns,
+        [
+            (
                 words.count(images),
-                words.count(open_groups),
-                words.count(total),
-                f"{100 * open_groups / total if total else 0:.1f}",
+                Cell((Span(words.count(open_groups)), Span(f" of {words.count(total)}", style="of"))),
+                Bar([Segment("undetermined", f"{100 * open_groups / total if total else 0:.1f}")]),
             )
             for images, open_groups, total in looks
-        ),
-        rest=_would_settle(groups),
+        ],
+        style="steps",
+        caption="Looks at the evidence; a group is one attribute of one class, open while a verdict of it is",
+        headed=False,
     )
+    line = _spending_line(int(budget["images"]), looks, manifest.get("status", "finished") == "finished")
+    would_settle = _would_settle(groups)
+    blocks = [Paragraph(line), table, *([Paragraph(would_settle)] if would_settle else [])]
+    return [Article("What was spent", blocks, "spent")]
 
 
 def _spending_line(images: int, looks: Sequence[tuple[int, int, int]], finished: bool) -> str:

@@ -1,19 +1,19 @@
 """A group of cells as sentences: its finding, and the findings that mirror it.
 
 Because an attribute's φ sum to 0, a value that does badly makes its others look good. So a group is one finding: the
-lead is the finding with the largest |φ|, the others are folded beneath it. Knows words, not pages.
+lead is the finding with the largest |φ|, the others are folded beneath it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from c2b_ray.audits.c2b.report.method import ACCURACY, DerivedValues, metric_named, shown, titled
 from c2b_ray.audits.c2b.report.ranking import Cell, Group, on_one_caption
-from c2b_ray.report import words
+from c2b_ray.report import blocks, words
+from c2b_ray.report.blocks import FoundRow
 from c2b_ray.report.words import Sentence, Span
 from c2b_ray.stats import wilson_interval
 
@@ -40,54 +40,54 @@ def sign_of(verdict: str) -> Sentence:
     return Span(SIGNS[verdict], style=f"sign verdict {verdict}"), Span(NAMES[verdict], style="unseen")
 
 
-def paper_word(cell: Cell) -> str:
-    """The paper's verdict on a cell."""
-    return _PAPER[cell.paper_verdict]
+def key_of(verdict: str) -> Span:
+    """Returns a verdict's sign and name, for a legend."""
+    return Span(f"{SIGNS[verdict]}{words.FIXED}{NAMES[verdict]}", style=f"verdict {verdict}")
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A group's lead in a sentence, and in brief; `mistaken` tells what the class is taken for, `beneath` lists the
-    other values' findings."""
-
-    link: str
-    target_class: str
-    attribute: str
-    verdict: str
-    sign: str
-    sentence: Sentence
-    brief: str
-    mistaken: str
-    beneath: tuple[str, ...]
+def paper_cell(cell: Cell) -> blocks.Cell:
+    """Returns the paper's verdict on a cell, marked where it is another than ours."""
+    word = _PAPER[cell.paper_verdict]
+    differs = (Span(f"{word} "), Span("≠", style="differs", title="the two rules disagree"))
+    return blocks.Cell(differs if cell.disagrees else word, style="paper")
 
 
-def finding(
+def value_cell(attribute: str, value: str) -> blocks.Cell:
+    """Returns an attribute and its value, for a row of a table."""
+    return blocks.Cell((Span(f"{attribute}: "), Span(value, strong=True)))
+
+
+def found_row(
     group: Group,
     classifier: str,
     confidence: float,
     link: str,
-    alike: Sequence[Group] = (),
+    similar: Sequence[Group] = (),
     derived: DerivedValues | None = None,
-) -> Finding | None:
+) -> FoundRow | None:
     """Returns the finding of a group, with its classifier named `classifier`; None where nothing was found.
 
-    `alike`: groups of other attributes with the same finding on largely the same images. `derived`: says what the value
-    of a derived attribute means.
+    Beneath it: what the class is taken for, and what `beneath` returns. `link`: the id of its details.
     """
     lead = group.lead
     if lead is None:
         return None
-    return Finding(
-        link=link,
-        target_class=lead.target_class,
-        attribute=lead.attribute,
-        verdict=lead.verdict,
-        sign=SIGNS[lead.verdict],
-        sentence=sentence(group, lead, classifier, confidence),
-        brief=_brief(lead),
-        mistaken=mistaken(lead),
-        beneath=(*_explained(lead, derived), *_beneath(group, lead), *_alike(alike)),
+    return FoundRow(
+        lead.verdict,
+        SIGNS[lead.verdict],
+        sentence(group, lead, classifier, confidence),
+        (*filter(None, [mistaken(lead)]), *beneath(group, lead, similar, derived)),
+        link,
+        {"class": lead.target_class, "attribute": lead.attribute, "verdict": lead.verdict},
     )
+
+
+def beneath(
+    group: Group, lead: Cell, similar: Sequence[Group] = (), derived: DerivedValues | None = None
+) -> tuple[str, ...]:
+    """Returns what a finding's value means, where its attribute was derived, and what else was found: other values of
+    the group, and `similar` groups of other attributes, which have the same finding on largely the same images."""
+    return (*_explained(lead, derived), *_other_values(group, lead), *_same_images(similar))
 
 
 def sentence(group: Group, lead: Cell, classifier: str, confidence: float) -> Sentence:
@@ -136,7 +136,8 @@ def _confirmed(lead: Cell) -> str:
     return f"; on fresh images φ{words.FIXED}{words.signed(lead.phi_confirmed)} ({interval})"
 
 
-def _brief(lead: Cell) -> str:
+def brief(lead: Cell) -> str:
+    """Returns a finding in a few words."""
     compared = f"{shown(lead.metric, lead.accuracy)} against {shown(lead.metric, lead.others)}"
     if lead.metric != ACCURACY:
         level = f"{titled(lead.metric)} is {_LEVELS[lead.verdict]}"
@@ -169,7 +170,7 @@ def _others(group: Group, lead: Cell) -> str:
     return other_values[0] if len(other_values) == 1 else "the other values"
 
 
-def _beneath(group: Group, lead: Cell) -> tuple[str, ...]:
+def _other_values(group: Group, lead: Cell) -> tuple[str, ...]:
     further = [cell for cell in group.cells if cell.is_finding and cell is not lead]
     further.sort(key=lambda cell: -cell.size)
     same_direction = [cell for cell in further if cell.verdict == lead.verdict]
@@ -191,7 +192,7 @@ def _explained(lead: Cell, derived: DerivedValues | None) -> tuple[str, ...]:
     return (line,) if line else ()
 
 
-def _alike(groups: Sequence[Group]) -> tuple[str, ...]:
+def _same_images(groups: Sequence[Group]) -> tuple[str, ...]:
     leads = [group.lead for group in groups if group.lead is not None]
     return tuple(
         f"Says the same: {lead.attribute} is {lead.bias_class} ({words.signed(lead.phi)}), {lead.group_reason}."

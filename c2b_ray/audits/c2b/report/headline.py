@@ -18,8 +18,10 @@ import pyarrow.compute as pc
 from c2b_ray.audits.c2b.report.findings import NAMES, SIGNS
 from c2b_ray.audits.c2b.report.ranking import Cell
 from c2b_ray.config.audit import ALL_IMAGES, AuditConfig
-from c2b_ray.report import words
+from c2b_ray.report import blocks, words
+from c2b_ray.report.blocks import Bar, Segment, Table
 from c2b_ray.report.redact import clean
+from c2b_ray.report.words import Column, Sentence, Span
 from c2b_ray.stats import wilson_interval
 
 
@@ -109,57 +111,49 @@ def findings_line(cells: Sequence[Cell], sentences: int) -> str:
     )
 
 
-# One classifier in a line: its accuracy, the number of cells by verdict, and a bar of the shares.
+# Classifiers in a line each: accuracy, the number of cells by verdict, and a bar of the shares.
 
 
 _ORDER = ("against", "for", "undetermined", "none")
 
 
-@dataclass(frozen=True)
-class Segment:
-    """A segment of a bar that is 100 wide."""
-
-    verdict: str
-    start: str
-    width: str
-
-
-@dataclass(frozen=True)
-class Share:
-    verdict: str
-    sign: str
-    name: str
-    number: str
-
-
-@dataclass(frozen=True)
-class ClassifierSummary:
-    """One classifier in a line."""
-
-    name: str
-    right: str
-    shares: tuple[Share, ...]
-    bar: tuple[Segment, ...]
-
-
-def summaries(cells: Sequence[Cell], names: Mapping[str, str]) -> Iterable[ClassifierSummary]:
+def summary_table(cells: Sequence[Cell], names: Mapping[str, str]) -> list[Table]:
+    """Returns a row for each classifier; nothing without cells."""
+    if not cells:
+        return []
+    columns = [
+        Column("Classifier", spec=True),
+        Column("Accuracy", number=True),
+        *(Column(NAMES[verdict], number=True, heading=_mark(verdict)) for verdict in _ORDER),
+        Column("Shares", hidden=True),
+    ]
+    rows: list[list[str | blocks.Cell | Bar]] = []
     for classifier in dict.fromkeys(cell.classifier for cell in cells):
         of_classifier = [cell for cell in cells if cell.classifier == classifier]
         verdicts = Counter(cell.verdict for cell in of_classifier)
         images, right = sum(cell.n for cell in of_classifier), sum(cell.correct for cell in of_classifier)
-        yield ClassifierSummary(
-            name=names[classifier],
-            right=words.percent(right / images if images else float("nan")),
-            shares=tuple(Share(v, SIGNS[v], NAMES[v], words.count(verdicts[v])) for v in _ORDER),
-            bar=tuple(_bar([(verdict, verdicts[verdict] / len(of_classifier)) for verdict in _ORDER])),
+        shares = [(verdict, verdicts[verdict] / len(of_classifier)) for verdict in _ORDER]
+        rows.append(
+            [
+                names[classifier],
+                words.percent(right / images if images else float("nan")),
+                *(words.count(verdicts[verdict]) for verdict in _ORDER),
+                Bar(list(_segments(shares)), ground=False),
+            ]
         )
+    return [Table(columns, rows, style="summary")]
 
 
-def _bar(shares: Sequence[tuple[str, float]]) -> Iterable[Segment]:
+def _mark(verdict: str) -> Sentence:
+    sign = Span(SIGNS[verdict], style=f"sign verdict {verdict}")
+    return sign, Span(f"{words.FIXED}{NAMES[verdict]}", style=f"verdict {verdict}")
+
+
+def _segments(shares: Sequence[tuple[str, float]]) -> Iterable[Segment]:
     start = 0.0
     for verdict, share in shares:
         if share:
-            yield Segment(verdict, f"{100 * start:.2f}", f"{100 * share:.2f}")
+            yield Segment(verdict, f"{100 * share:.2f}", f"{100 * start:.2f}")
         start += share
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from c2b_ray.audits.c2b.scoring.findings import MARGIN
+from c2b_ray.audits.c2b.verification.verified import LEAST_OF_CLASS, LEAST_SHOWN, LEAST_SKILL
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.report import words
+from c2b_ray.report.blocks import Terms
 from c2b_ray.report.method import Method, Row, mapping, method_of, times
 from c2b_ray.report.redact import clean
 
@@ -188,3 +191,100 @@ def _settings(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> Iterato
 
 def _several(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
+
+
+# What the page's words mean.
+
+
+_DOUBTED = (
+    f"less than {words.percent(LEAST_OF_CLASS)} of its images show the class, less than {words.percent(LEAST_SHOWN)} "
+    "its value, the verifier hardly tells value or class from the others (sensitivity + specificity − 1 below "
+    f"{words.decimal(LEAST_SKILL)}), or the difference is gone among images alike in another attribute (Mantel and "
+    "Haenszel’s risk difference)"
+)
+"""Where a cell is in doubt."""
+
+
+def terms(tau: float, alpha: float, present: Collection[str]) -> Terms:
+    """Returns the rules by which numbers and verdicts came about. `present`: ids of the page's parts (pooled,
+    intersections, shown, sources, spent, looks), each of which has a rule of its own."""
+    level, interval = words.decimal(alpha), f"{words.percent(1 - alpha)} interval"
+    families = "; values over all classes and cells of two values are families of their own"
+    paragraphs = [
+        "**φ.** The bias score φ of a value is the classifier’s accuracy on the class’s images that show it, minus the "
+        "mean of its accuracies on the attribute’s other values (Classifier-to-Bias, CVPR 2025, Eq.\u00a01); it lies "
+        "between −1 and 1 and sums to 0 over an attribute’s values.",
+        f"**Verdict.** *For* or *against* where |φ| exceeds τ\u00a0=\u00a0{words.decimal(tau)} and q, the p-value "
+        "adjusted for the false discovery rate over all cells of all classifiers of this audit (Benjamini & Hochberg "
+        f"1995), is at most α\u00a0=\u00a0{level}: of these findings, no more than that share is expected to be false"
+        f"{families if not {'pooled', 'intersections'}.isdisjoint(present) else ''}. *Clear* (`none` in tables and "
+        "gates) where the claim that |φ| is at most τ is established at the same rate over all cells, on images of "
+        "which it is known that they differ; else *undetermined*.",
+        f"**Intervals.** Of cells without a finding, {interval}s of φ (Zou & Donner 2008). Findings were chosen for "
+        "being large, so theirs are wider: false-coverage-rate limits at confidence 1\u00a0−\u00a0α·R/m for R findings "
+        "of m tests (Benjamini & Yekutieli 2005), of which a share of α at most is expected to miss.",
+        "**Groups.** Findings of one classifier and class that say the same are one group, told by its strongest. "
+        "*Mirror*: φ sums to 0 over an attribute’s values, so one bad value makes the others look good; a finding "
+        "whose φ falls within ±τ once the values that stand by themselves are left out mirrors them. *Complement*: the "
+        "other value of an attribute of two. *Says the same*: a value of another attribute whose images are mostly the "
+        "same images, or of which no images tell it apart.",
+    ]
+    if "pooled" in present:
+        paragraphs.append(
+            "**Over all classes.** The mean of the classes’ φ of one value, each class compared within itself, with a "
+            "false discovery rate of its own over all values of all classifiers."
+        )
+    if "intersections" in present:
+        paragraphs.append(
+            "**Interaction.** The accuracy of a cell of two values minus what the additive model of the two "
+            "attributes, fitted to the pair’s other cells by least squares, predicts for it, within 0 and 100 %; with "
+            "two values each, the difference of differences. It is the interaction of the two-way layout (Scheffé "
+            "1959) with the cell left out of its own prediction, as φ leaves it out; its verdict follows the same "
+            "rule, with q over all cells of all pairs of all classifiers. One bad cell bends the predictions of all "
+            "others: the strongest finding of a pair is set aside and the rest is fitted again, until all that is left "
+            "is explained; what was odd before and is not any more is a shadow of the cell set aside."
+        )
+    if "shown" in present:
+        paragraphs.append(
+            "**Correction.** The accuracies on an attribute’s values, which values its images show and how the "
+            "verifier errs are estimated together by maximum likelihood, from the verifier’s answers, the "
+            "classifier’s, and what is known of the verifier; the intervals carry the doubt about all three. With two "
+            "values the share that shows a value is Rogan & Gladen’s (1978) estimate; the whole is a latent-class "
+            f"model (Hui & Walter 1980). A cell is in doubt, and without a verdict, where {_DOUBTED}."
+        )
+    if "sources" in present:
+        fixed = " This takes the numbers of images as fixed beforehand." if "spent" in present else ""
+        paragraphs.append(
+            "**Agreement.** Two sources are *different* in a cell where their φ differ by more than τ and the "
+            "difference is not 0 at the false discovery rate α over a classifier’s cells; the *same* where the whole "
+            f"{interval} of the difference (Zou & Donner 2008) lies within ±{words.decimal(MARGIN * tau)}; else "
+            f"*undetermined*.{fixed}"
+        )
+    if "spent" in present:
+        shows = (
+            " An image counts there for the value that the verifier says it shows; the verifier’s own errors are "
+            "corrected in φ alone."
+        )
+        paragraphs.append(
+            "**Looking on the way.** Verdicts hold under continuous peeking, at whatever look the run stopped: they "
+            "rest on e-values of bets against each claim (Waudby-Smith & Ramdas 2024), found at the false discovery "
+            "rate α by e-BH (Wang & Ramdas 2022), where p is 1/e; the interval of φ covers the confidence sequence."
+            f"{shows if 'shown' in present else ''}"
+        )
+    if "looks" in present:
+        paragraphs.append(
+            "**Looks.** Texture, colours and background are described by numbers without a model: local binary "
+            "patterns and gradients at four scales, a histogram of colours, and both of the outer 15\u00a0% of each "
+            "side. An answer follows the class where it is right, or what most images of the class are called. Of the "
+            "others, one follows a look where it is the commonest answer to the ten images of other classes that are "
+            "nearest in that look and do not follow their class either: so that classes that are merely mistaken for "
+            "each other are no evidence. Chance permutes these answers within each class. It is said that answers "
+            "follow a look rather than the class where that is no chance at α over all looks and classifiers "
+            "(Bonferroni), and where at the lower limits (robust to clusters, by class and by answer; Liang & Zeger "
+            "1986) they are more than a tenth of all answers and more than those that follow the class."
+        )
+    paragraphs.append(
+        "**The paper’s verdict** is |φ| > τ alone (C2B, section 4), however few the images; it stands beside ours, and "
+        "≠ marks where the two disagree."
+    )
+    return Terms(paragraphs)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.c2b.report.ranking import Cell
+from c2b_ray.audits.c2b.report import ranking
 from c2b_ray.report import words
+from c2b_ray.report.blocks import Article, Block, Cell, Paragraph, Table
 from c2b_ray.report.redact import clean
+from c2b_ray.report.words import Column
 from c2b_ray.steps.draw import codes, vocabulary
 from c2b_ray.steps.labels import TARGET
 
@@ -29,38 +31,31 @@ _WHY = {
 }
 
 
-@dataclass(frozen=True)
-class Merged:
-    kind: str
-    name: str
-    into: str
-    why: str
-    similarity: str
-    classes: str
-
-
-@dataclass(frozen=True)
-class Merges:
-    rows: tuple[Merged, ...]
-    more: int
-
-
-def merges(proposals: pa.Table) -> Merges:
-    """Returns a row per merge, with the classes that it concerns, commonest first."""
+def merged_article(proposals: pa.Table) -> list[Article]:
+    """Returns a row for each merge, with the classes that it concerns, commonest first; nothing where nothing was
+    merged."""
     merges_by_rule: dict[tuple[str, str, str, str], list[tuple[str, float | None]]] = {}
     for row in proposals.to_pylist():
         for merge in row.get("merged") or ():
             into = merge["into"] if merge["kind"] == "attribute" else f"{row['attribute']}: {merge['into']}"
             rule = (merge["kind"], merge["from"], into, merge["rule"])
             merges_by_rule.setdefault(rule, []).append((row["target_class"], merge["similarity"]))
+    if not merges_by_rule:
+        return []
     ordered = sorted(merges_by_rule.items(), key=lambda item: -len(item[1]))
-    rows = tuple(
-        Merged(
-            kind, name, into, _WHY.get(rule, rule), _similarity(of_rule[0][1]), _classes([name for name, _ in of_rule])
-        )
-        for (kind, name, into, rule), of_rule in ordered[:MOST_MERGED]
+    table = Table(
+        [Column(name) for name in ("Name", "Into", "Why", "Similarity", "For")],
+        [
+            (name, into, _WHY.get(rule, rule), _similarity(of_rule[0][1]), _classes([target for target, _ in of_rule]))
+            for (_, name, into, rule), of_rule in ordered[:MOST_MERGED]
+        ],
+        style="models",
+        more=words.further(len(ordered), MOST_MERGED, "in the run’s proposals.parquet"),
     )
-    return Merges(rows, max(len(ordered) - MOST_MERGED, 0))
+    line = (
+        "Names that mean the same were made one before anything was measured; what you wrote yourself stays as it is."
+    )
+    return [Article("What was merged", [Paragraph(line), table])]
 
 
 def _similarity(value: float | None) -> str:
@@ -74,29 +69,21 @@ def _classes(names: Sequence[str]) -> str:
 # Counts draws, replies and images that do not count, by reason.
 
 
-@dataclass(frozen=True)
-class Drop:
-    """`number` of dropped items of kind `what`; `then` tells what happened to them."""
-
-    number: str
-    what: str
-    then: str
-
-
 def drops(
     rejected: pa.Table,
     pool: pa.Table,
     draws: pa.Table,
     images: pa.Table,
-    cells: Sequence[Cell],
+    cells: Sequence[ranking.Cell],
     blank_rows: Mapping[str, int] | None = None,
-) -> tuple[Drop, ...]:
-    """Returns the kinds of drops that occurred, in order from captions to scores. `images` needs no bytes.
+) -> list[tuple[int, str, str]]:
+    """Returns (number, what, what became of them) of the kinds of drops that occurred, in order from captions to
+    scores. `images` needs no bytes.
 
     `blank_rows`: for each column of a labelled table, the rows without a value.
     """
     counts = [*_blank(blank_rows or {}), *_drops(rejected, pool, draws, images, cells)]
-    return tuple(Drop(words.count(number), noun, consequence) for number, noun, consequence in counts if number)
+    return [drop for drop in counts if drop[0]]
 
 
 def _blank(rows: Mapping[str, int]) -> Iterator[tuple[int, str, str]]:
@@ -106,7 +93,7 @@ def _blank(rows: Mapping[str, int]) -> Iterator[tuple[int, str, str]]:
 
 
 def _drops(
-    rejected: pa.Table, pool: pa.Table, draws: pa.Table, images: pa.Table, cells: Sequence[Cell]
+    rejected: pa.Table, pool: pa.Table, draws: pa.Table, images: pa.Table, cells: Sequence[ranking.Cell]
 ) -> Iterator[tuple[int, str, str]]:
     captions = int(pc.sum(pc.equal(rejected["step"], "caption")).as_py() or 0)
     yield rejected.num_rows - captions, "replies with attributes, values or templates", "rejected, asked for again"
@@ -144,52 +131,34 @@ _WHILE = {
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
-@dataclass(frozen=True)
-class Reason:
-    """A kind of problem with its number of occurrences and the affected classifiers; `sample` is one instance of it."""
-
-    number: str
-    reason: str
-    where: str
-    sample: str = ""
-
-
-@dataclass(frozen=True)
-class Problems:
-    """`*_more` counts the rows of the reasons that are not listed."""
-
-    rejected: int
-    rejected_line: str
-    rejections: tuple[Reason, ...]
-    rejections_more: int
-    unusable: int
-    unusable_line: str
-    reasons: tuple[Reason, ...]
-    reasons_more: int
-    missing: tuple[str, ...]
-
-
-def problems(
-    rejected: pa.Table, draws: pa.Table, images: pa.Table, predictions: pa.Table, names: Mapping[str, str]
-) -> Problems:
-    """Returns the problems. `images` needs no bytes; `names` maps all classifiers of the run to their names."""
-    rejections, rejections_more = _rejections(rejected)
-    reasons, unusable, reasons_more = _unusable(images, predictions, names)
-    return Problems(
-        rejected=rejected.num_rows,
-        rejected_line=f"{words.plural(rejected.num_rows, 'reply', 'replies')} of the language model could not be used."
-        if rejected.num_rows
-        else "Every reply of the language model could be used, or none was asked for.",
-        rejections=rejections,
-        rejections_more=rejections_more,
-        unusable=unusable,
-        unusable_line=f"{words.plural(unusable, 'image')} could not be used by one classifier or more."
+def unused_article(
+    dropped: Sequence[tuple[int, str, str]],
+    rejected: pa.Table,
+    draws: pa.Table,
+    images: pa.Table,
+    predictions: pa.Table,
+    names: Mapping[str, str],
+) -> Article:
+    """Returns what was dropped (as `drops` has it), rejected replies, unusable images and missing predictions.
+    `images` needs no bytes; `names` maps all classifiers of the run to their names."""
+    blocks: list[Block] = []
+    if dropped:
+        columns = [Column("Number", number=True), Column("What"), Column("What became of them")]
+        rows = [(words.count(number), noun, consequence) for number, noun, consequence in dropped]
+        caption = "What was left out, or counts in another way, by reason"
+        blocks.append(Table(columns, rows, style="drops", caption=caption, headed=False))
+    replies = words.plural(rejected.num_rows, "reply", "replies")
+    every_reply = "Every reply of the language model could be used, or none was asked for."
+    line = f"{replies} of the language model could not be used." if rejected.num_rows else every_reply
+    blocks += [Paragraph(line), *_rejections(rejected)]
+    unusable, tables = _unusable(images, predictions, names)
+    line = (
+        f"{words.plural(unusable, 'image')} could not be used by one classifier or more."
         if unusable
-        else "No image was unusable.",
-        reasons=reasons,
-        reasons_more=reasons_more,
-        missing=_missing(draws, images, predictions, names),
+        else "No image was unusable."
     )
+    blocks += [Paragraph(" ".join([line, *_missing(draws, images, predictions, names)])), *tables]
+    return Article("What could not be used", blocks, "unused")
 
 
 @dataclass
@@ -206,7 +175,7 @@ class _Kind:
         return self.texts.copy().pop() if len(self.texts) == 1 else pattern
 
 
-def _rejections(rejected: pa.Table) -> tuple[tuple[Reason, ...], int]:
+def _rejections(rejected: pa.Table) -> list[Table]:
     kinds: dict[tuple[str, str], _Kind] = defaultdict(_Kind)
     columns = (rejected[name].to_pylist() for name in ("step", "reason", "reply"))
     for row, (step, reason, reply) in enumerate(zip(*columns, strict=True)):
@@ -216,20 +185,20 @@ def _rejections(rejected: pa.Table) -> tuple[tuple[Reason, ...], int]:
         kind.texts.add(text)
         kind.sample = kind.sample or reply
     ordered = sorted(kinds.items(), key=lambda item: (-len(item[1].members), item[0]))
-    reasons = tuple(
-        Reason(
-            number=words.count(len(kind.members)),
-            reason=kind.reason(pattern),
-            where=_WHILE.get(step, step),
-            sample=words.shortened(clean(kind.sample), LONGEST_REPLY),
+    rows = [
+        (
+            words.count(len(kind.members)),
+            kind.reason(pattern),
+            _WHILE.get(step, step),
+            Cell(words.shortened(clean(kind.sample), LONGEST_REPLY), style="sample"),
         )
         for (step, pattern), kind in ordered[:MOST_REASONS]
-    )
-    return reasons, sum(len(kind.members) for _, kind in ordered[MOST_REASONS:])
+    ]
+    return _reasons(("Replies", "Reason", "While", "For example"), rows, kinds.values(), ", in rejected.parquet")
 
 
-def _unusable(images: pa.Table, predictions: pa.Table, names: Mapping[str, str]) -> tuple[tuple[Reason, ...], int, int]:
-    """Returns the reasons, the number of images concerned, and the number of cases with reasons that are not listed.
+def _unusable(images: pa.Table, predictions: pa.Table, names: Mapping[str, str]) -> tuple[int, list[Table]]:
+    """Returns the number of images concerned, and their reasons.
 
     An image that could not be fetched fails for every classifier and is one image all the same.
     """
@@ -244,12 +213,23 @@ def _unusable(images: pa.Table, predictions: pa.Table, names: Mapping[str, str])
         kind.texts.add(text)
         kind.sufferers.update(names if classifier is None else [classifier])
     ordered = sorted(kinds.items(), key=lambda item: (-len(item[1].members), item[0]))
-    reasons = tuple(
-        Reason(words.count(len(kind.members)), kind.reason(pattern), _who(kind.sufferers, names))
+    rows = [
+        (words.count(len(kind.members)), kind.reason(pattern), _who(kind.sufferers, names))
         for pattern, kind in ordered[:MOST_REASONS]
-    )
+    ]
     concerned = len(set().union(*(kind.members for kind in kinds.values())))
-    return reasons, concerned, sum(len(kind.members) for _, kind in ordered[MOST_REASONS:])
+    return concerned, _reasons(("Images", "Reason", "For"), rows, kinds.values())
+
+
+def _reasons(
+    names: Sequence[str], rows: Sequence[Sequence[str | Cell]], kinds: Collection[_Kind], where: str = ""
+) -> list[Table]:
+    """Returns the rows as a table, with the number of cases whose reasons are not listed; nothing without rows."""
+    left_out = sum(sorted((len(kind.members) for kind in kinds), reverse=True)[MOST_REASONS:])
+    more = f"And {words.count(left_out)} more for other reasons{where}." if left_out else ""
+    columns = [Column(name, number=i == 0) for i, name in enumerate(names)]
+    style = "reasons replies" if where else "reasons"
+    return [Table(columns, rows, style=style, more=more, headed=False)] if rows else []
 
 
 def _failures(images: pa.Table, predictions: pa.Table) -> Iterator[tuple[str, str | None, str]]:
@@ -267,7 +247,7 @@ def _who(sufferers: set[str], names: Mapping[str, str]) -> str:
     return words.listed([name for spec, name in names.items() if spec in sufferers])
 
 
-def _missing(draws: pa.Table, images: pa.Table, predictions: pa.Table, names: Mapping[str, str]) -> tuple[str, ...]:
+def _missing(draws: pa.Table, images: pa.Table, predictions: pa.Table, names: Mapping[str, str]) -> list[str]:
     drawn_ids = pc.unique(draws["image_id"])
     lines = []
     never = _absent(drawn_ids, images["image_id"])
@@ -278,7 +258,7 @@ def _missing(draws: pa.Table, images: pa.Table, predictions: pa.Table, names: Ma
         absent = _absent(drawn_ids, answered)
         if absent:
             lines.append(f"{words.plural(absent, 'image')} {_was(absent)} never shown to {name}.")
-    return tuple(lines)
+    return lines
 
 
 def _absent(ids: pa.Array, present: pa.ChunkedArray) -> int:
