@@ -28,7 +28,7 @@ from c2b_ray.config.named import LABELLED, QuestionConfig, draws_images
 from c2b_ray.errors import Argument, ConfigError, RunError, naming, nearest
 from c2b_ray.names import normalise
 from c2b_ray.report import words
-from c2b_ray.report.page import render
+from c2b_ray.report.blocks import Galleries, Page, Paragraph, Section, spec
 from c2b_ray.report.pictures import RIGHT, WRONG, Gallery, Picture, ThumbnailSet, thumbnails
 from c2b_ray.report.redact import clean, names_of
 from c2b_ray.steps.answers import UNDECIDED, Taken, answers_of, named_class
@@ -178,36 +178,22 @@ def _rate(answers: Taken, target_class: str, confidence: float) -> Rate:
 MOST_PICTURES = 48  # of each kind
 
 
-@dataclass(frozen=True)
-class AnswerView:
-    name: str
-    right: str
-    lines: tuple[str, ...]
-    galleries: tuple[Gallery, ...]
+TERMS = (
+    "Intervals are {interval}: Wilson’s of an accuracy, Newcombe’s (1998) of a difference, whose p-value is of no "
+    "difference. The difference is to the class’s images in the run that this sentence did not draw. Images found by "
+    "caption are noisy labels: not each of them shows what the sentence says."
+)
 
 
-@dataclass(frozen=True)
-class AnswersView:
-    sentence: str
-    scale: str
-    answers: tuple[AnswerView, ...]
-    interval_name: str
-
-
-def answers_page(view: AnswersView) -> str:
-    return render("answers.html.j2", view)
-
-
-def answers_view(
+def answers_page(
     sentence: str,
     target_class: str,
     answers: Sequence[SentenceAnswer],
     tables: tuple[pa.Table, pa.Table],
     alpha: float,
     repeats: int = 0,
-) -> AnswersView:
-    """Returns the text of the page. `tables`: the images with their bytes, and all predictions. `repeats`: images that
-    were left out."""
+) -> Page:
+    """`tables`: the images with their bytes, and all predictions; `repeats`: images that were left out."""
     images, predictions = tables
     pictures = {
         i: data for i, data in zip(*(images[c].to_pylist() for c in ("image_id", "bytes")), strict=True) if data
@@ -215,18 +201,16 @@ def answers_view(
     keys = dict(zip(*(images[c].to_pylist() for c in ("image_id", "key")), strict=True))
     thumbnail_set = ThumbnailSet(thumbnails(pictures), keys)
     names = names_of([answer.classifier for answer in answers])
-    return AnswersView(
-        sentence=clean(sentence),
-        scale=" ".join(
-            [
-                f"{words.plural(images.num_rows, 'image')} of {words.article(target_class)}{target_class}, best first.",
-                *left_out(repeats),
-            ]
+    count = f"{words.plural(images.num_rows, 'image')} of {words.article(target_class)}{target_class}, best first."
+    return Page(
+        title=clean(sentence),
+        suffix="classifier audit",
+        kicker="Asked of a classifier audit",
+        head=[Paragraph(" ".join([count, *left_out(repeats)]), "scale")],
+        sections=(
+            *(_section(item, target_class, predictions, thumbnail_set, names[item.classifier]) for item in answers),
+            Section("How it was asked", [Paragraph(TERMS.format(interval=words.percent(1 - alpha)))]),
         ),
-        answers=tuple(
-            _answer(item, target_class, predictions, thumbnail_set, names[item.classifier]) for item in answers
-        ),
-        interval_name=words.percent(1 - alpha),
     )
 
 
@@ -273,9 +257,9 @@ def _p(value: float) -> str:
     return text if text.startswith("<") else f"= {text}"
 
 
-def _answer(
+def _section(
     answer: SentenceAnswer, target_class: str, predictions: pa.Table, thumbnail_set: ThumbnailSet, name: str
-) -> AnswerView:
+) -> Section:
     answers_of_classifier = predictions.filter(
         pc.and_(pc.equal(predictions["classifier"], answer.classifier), pc.is_null(predictions["error"]))
     ).to_pylist()
@@ -283,11 +267,10 @@ def _answer(
     kinds: dict[bool, list[Mapping[str, Any]]] = {False: [], True: []}
     for row in (row for row in answers_of_classifier if answer_of_image[row["image_id"]] is not None):
         kinds[answer_of_image[row["image_id"]] == target_class].append(row)
-    return AnswerView(
-        name=name,
-        right=right_line(answer.of_sentence),
-        lines=lines(answer, target_class),
-        galleries=tuple(_gallery(right, rows, thumbnail_set, name) for right, rows in kinds.items() if rows),
+    galleries = [_gallery(right, rows, thumbnail_set, name) for right, rows in kinds.items() if rows]
+    sentences = [Paragraph(line) for line in lines(answer, target_class)]
+    return Section(
+        (spec(name),), [Paragraph(right_line(answer.of_sentence), "tally"), *sentences, Galleries(galleries)]
     )
 
 
@@ -367,8 +350,8 @@ class AnswerSet:
 
     def write_page(self, path: str | Path) -> None:
         tables = self.images, self.predictions
-        view = answers_view(self.sentence, self.target_class, self.answers, tables, self.alpha, self.repeats)
-        files.write_under(path, answers_page(view).encode())
+        page = answers_page(self.sentence, self.target_class, self.answers, tables, self.alpha, self.repeats)
+        files.write_under(path, page.html().encode())
 
 
 def _as_json(answer: SentenceAnswer) -> dict[str, Any]:

@@ -7,7 +7,6 @@ larger value is worse. An audit that has more to say declares functions of its o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, TypedDict
 
@@ -20,10 +19,10 @@ from c2b_ray.audits.kit.comparison import Comparison, compared, compared_names, 
 from c2b_ray.audits.kit.models import one_of
 from c2b_ray.errors import Argument, RunError
 from c2b_ray.report import words
-from c2b_ray.report.comparison import Heading, Pages, difference_texts
+from c2b_ray.report.blocks import Page, Paragraph, Section, Table, made
+from c2b_ray.report.comparison import DIFFERENCE, Heading, Pages, difference_texts
 from c2b_ray.report.export import about, csv_of, exported, json_of, parquet_of
-from c2b_ray.report.method import Method, method_of, times
-from c2b_ray.report.page import render
+from c2b_ray.report.method import method_of, times
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Column, Summary
 from c2b_ray.stats.resampling import SampledEstimate, difference_of_estimates
@@ -102,7 +101,7 @@ def summary(run: Run) -> Summary:
     first = f"{rows[0].name}: {_number(rows[0].values.get('value'))}. " if total else ""
     return Summary(
         title=words.shown_of("Results", len(top_rows), len(rows)),
-        columns=[Column(heading.name, heading.number) for heading in _HEADINGS],
+        columns=_COLUMNS,
         rows=[_texts(finding) for finding in top_rows],
         marks=["bad" if _is_problem(finding) else "" for finding in top_rows],
         lines=[f"{line}."],
@@ -113,14 +112,12 @@ def summary(run: Run) -> Summary:
     )
 
 
-_HEADINGS = (
-    Heading("classifier"),
-    Heading("finding"),
-    Heading("verdict"),
-    Heading("value", number=True),
-    Heading("interval", number=True),
-    Heading("n", number=True),
-    Heading("doubt"),
+_COLUMNS = (
+    Column("finding"),
+    Column("classifier"),
+    Column("verdict"),
+    *(Column(name, number=True) for name in ("value", "interval", "n")),
+    Column("doubt"),
 )
 
 
@@ -138,8 +135,8 @@ def _texts(finding: GateCell) -> tuple[str, ...]:
     values = finding.values
     low, high = _number(values.get("value_low")), _number(values.get("value_high"))
     return (
-        clean(finding.classifier),
         clean(finding.name),
+        clean(finding.classifier),
         str(values.get("verdict") or words.UNKNOWN),
         _number(values.get("value")),
         words.UNKNOWN if words.UNKNOWN in (low, high) else f"{low} to {high}",
@@ -157,33 +154,25 @@ def _signed(value: float) -> str:
     return f"{'+' if value > 0 else ''}{_number(value)}"
 
 
-@dataclass(frozen=True)
-class View:
-    """`question`: of the audit; `title`: of the run; `rows`: texts, one for each heading."""
-
-    question: str
-    title: str
-    headline: str
-    headings: tuple[Heading, ...]
-    rows: tuple[tuple[str, ...], ...]
-    method: Method
-    file: str
-
-
 def write_report(run: Run) -> str:
     """Writes report.html, whole or not at all; returns its path."""
-    audit, content, manifest, config = audit_of(run), summary(run), run.manifest, run.config
+    audit, content, config = audit_of(run), summary(run), run.config
     counts = {name: name.replace("_", " ") for name in audit.tables}
-    view = View(
-        question=audit.question,
+    method = method_of(run.manifest, tuple(times(run.manifest)), counts, f"{audit.command} {audit.name}.yaml")
+    rows = [_texts(finding) for finding in sorted(findings_of(run), key=_order)]
+    columns = [Column(column.name.capitalize(), column.number) for column in _COLUMNS]
+    table = Table(columns, rows, "Results", style="open", sortable=True, filtered="Results", most=40)
+    page = Page(
         title=clean(str(getattr(config, "task", None) or getattr(config, "name", None) or audit.name)),
-        headline=f"{content.headline}.",
-        headings=_HEADINGS,
-        rows=tuple(_texts(finding) for finding in sorted(findings_of(run), key=_order)),
-        method=method_of(manifest, tuple(times(manifest)), counts, f"{audit.command} {audit.name}.yaml"),
-        file=f"{audit.name}.yaml",
+        suffix=audit.question,
+        kicker=audit.question,
+        head=[Paragraph(f"{content.headline}.", "tally")],
+        sections=(
+            Section("Results", [table if rows else Paragraph("Nothing was measured.")]),
+            made(method, f"{audit.name}.yaml"),
+        ),
     )
-    files.write_bytes(run.report, render("findings.html.j2", view).encode())
+    files.write_bytes(run.report, page.html().encode())
     return run.report
 
 
@@ -303,15 +292,20 @@ def _compared_texts(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 PAGES = Pages(
-    template="findings_comparison.html.j2",
+    kicker="Two runs compared",
+    title="What changed from A to B",
+    caption="Values of the findings that both have, the surest difference first",
+    terms=(
+        "Findings of the same name are compared. The interval of a difference follows from both intervals (MOVER, "
+        "Zou & Donner 2008), as of independent samples. **Larger** and **smaller** where q is at most {alpha}, "
+        "adjusted for the false discovery rate over all that can be compared (Benjamini & Hochberg 1995).",
+    ),
     titles={"worse": "Larger", "better": "Smaller", "undetermined": "Undetermined"},
     headings=(
         Heading("finding"),
         Heading("A", number=True),
         Heading("B", number=True),
-        Heading("difference", number=True),
-        Heading("interval", number=True, small=True),
-        Heading("q", number=True),
+        *DIFFERENCE,
     ),
     texts=_compared_texts,
     rising=True,

@@ -5,7 +5,7 @@
     answers     Answers at the head of a page, Findings in its body
     pictures    Galleries, Strips, Figure (a plot that was made here)
     grouping    Section, Article, Details (folded), Columns and Panels (side by side)
-    the rest    Fragment: a template of one kind of page, for what no other page shows
+    the rest    Links to other pages; Fragment: a template of one kind of page, for what no other page shows
 
 An audit's report module makes a Page of them straight from the rows of its tables; `blocks.html.j2` says what each
 looks like. A block holds what is shown and no more: counting, ranking and wording are done before it is made. Every
@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from c2b_ray.report import words
 from c2b_ray.report.method import Fact, Method, Model, SetupNote
 from c2b_ray.report.page import SCRIPTS, STYLES, Answer, render
 from c2b_ray.report.pictures import Gallery
@@ -70,14 +71,15 @@ class Items(Block):
 
 @dataclass(frozen=True)
 class Terms(Block):
-    """What the page's words mean and how its numbers came about, a paragraph each, with the marks of `marked`."""
+    """What the page's words mean and how its numbers came about, a paragraph each: strings with the marks of `marked`,
+    or sentences, where names that a user wrote stand in them."""
 
     macro: ClassVar = "terms"
-    paragraphs: Sequence[str]
+    paragraphs: Sequence[Text]
 
     @property
     def texts(self) -> list[Sentence]:
-        return [marked(paragraph) for paragraph in self.paragraphs]
+        return [marked(paragraph) if isinstance(paragraph, str) else paragraph for paragraph in self.paragraphs]
 
 
 @dataclass(frozen=True)
@@ -101,24 +103,6 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """`small`: lines beneath the text, of which those that repeat it or are empty are left out. `value`: what the
-    column is sorted by, where that is not the text. `mark`: a verdict before the text. `style`: classes of its own."""
-
-    text: Text = ""
-    small: Sequence[Text] = ()
-    style: str = ""
-    title: str = ""
-    value: str = ""
-    link: str = ""
-    mark: Verdict | None = None
-
-    @property
-    def lines(self) -> list[Text]:
-        return [line for line in self.small if line and line != self.text]
-
-
-@dataclass(frozen=True)
 class Segment:
     """A part of a bar, in percent of its length."""
 
@@ -136,11 +120,35 @@ class Bar:
 
 
 @dataclass(frozen=True)
+class Cell:
+    """`small`: lines beneath the text, of which those that repeat it or are empty are left out. `value`: what the
+    column is sorted by, where that is not the text. `mark`: a verdict before the text; `bar`: a bar beneath the lines.
+    `style`: classes of its own. `shade`: of a cell of a grid the colour, as `shade` returns it, or "" for none."""
+
+    text: Text = ""
+    small: Sequence[Text] = ()
+    style: str = ""
+    title: str = ""
+    value: str = ""
+    link: str = ""
+    mark: Verdict | None = None
+    shade: str | None = None
+    bar: Bar | None = None
+
+    @property
+    def lines(self) -> list[Text]:
+        return [line for line in self.small if line and line != self.text]
+
+
+Cells = Sequence[str | Cell | Bar]
+
+
+@dataclass(frozen=True)
 class TableRow:
     """A row with a style, an id (`link`), or values (`data`: name → value) by which the page's script filters it. A
     row of one cell, in a table of several columns, is the heading of the rows beneath it."""
 
-    cells: Sequence[str | Cell | Bar]
+    cells: Cells
     style: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
     link: str = ""
@@ -158,7 +166,7 @@ class Table(Block):
 
     macro: ClassVar = "table"
     columns: Sequence[Column]
-    rows: Sequence[Sequence[str | Cell | Bar] | TableRow]
+    rows: Sequence[Cells | TableRow]
     name: str = ""
     style: str = "facts"
     caption: Text = ""
@@ -184,6 +192,7 @@ class Pairs(Block):
     macro: ClassVar = "pairs"
     pairs: Sequence[tuple[str, Text]]
     title: str = ""
+    style: str = "pairs"
 
 
 # Answers and findings.
@@ -199,7 +208,8 @@ class Answers(Block):
 
 @dataclass(frozen=True)
 class FoundRow:
-    """A finding as a sentence; `link`: the id of its details on the page; `data` as of TableRow."""
+    """A finding as a sentence, with texts beneath it and further paragraphs. `link`: the id of its details on the page,
+    `about`: what they are about, for screen readers; `data` as of TableRow."""
 
     verdict: str
     sign: str
@@ -207,6 +217,8 @@ class FoundRow:
     beneath: Sequence[str] = ()
     link: str = ""
     data: Mapping[str, str] = field(default_factory=dict)
+    about: str = ""
+    paragraphs: Sequence[Paragraph] = ()
 
 
 @dataclass(frozen=True)
@@ -225,12 +237,13 @@ class Findings(Block):
 
 @dataclass(frozen=True)
 class Galleries(Block):
-    """`level`: of their headings. `style`: galleries, side by side, or "", each as wide as the page."""
+    """`level`: of their headings. `style`: wide (one below the other, with many pictures a row), few, or alone (one, as
+    wide as the column that it stands in); "" for two or three side by side."""
 
     macro: ClassVar = "galleries"
     galleries: Sequence[Gallery]
+    style: str = ""
     level: int = 5
-    style: str = "galleries"
 
 
 @dataclass(frozen=True)
@@ -312,6 +325,15 @@ class Section(Block):
 
 
 @dataclass(frozen=True)
+class Links(Block):
+    """Links to other pages, and texts between them; `name` says to screen readers what they are."""
+
+    macro: ClassVar = "links"
+    name: str
+    parts: Sequence[Span]
+
+
+@dataclass(frozen=True)
 class Fragment(Block):
     """A template of its own, which reads `data` as its `view`, for what one kind of page alone shows."""
 
@@ -327,8 +349,8 @@ class Page:
 
     title: str
     suffix: str
-    kicker: str
-    sections: Sequence[Section | Fragment]
+    kicker: Text
+    sections: Sequence[Block]
     head: Sequence[Block] = ()
     byline: Sequence[Text] = ()
     styles: Sequence[str] = STYLES
@@ -343,6 +365,18 @@ class Page:
     def html(self) -> str:
         """Returns the page as one HTML document, which makes no network requests."""
         return render("page.html.j2", self, self.styles, self.scripts)
+
+
+def grid(title: str, caption: str, columns: Sequence[str], lines: Mapping[str, Sequence[Cell]]) -> list[Block]:
+    """Returns a table of shaded cells under its title; `lines`: the cells of each line, by its name."""
+    rows: list[Cells] = [(name, *cells) for name, cells in lines.items()]
+    text = (Span(f"{title}.", strong=True), Span(f" {caption}."))
+    return [Paragraph(text, "beneath"), Table([Column(""), *map(Column, columns)], rows, title, style="heat")]
+
+
+def shade(size: float, verdict: str) -> str:
+    """Returns the colour of a cell of a grid, the deeper the larger `size`, in [0, 1]; `verdict`: for or against."""
+    return f"{verdict} d{1 + sum(size >= depth for depth in (0.25, 0.5, 0.75))}"
 
 
 def spec(name: str) -> Span:
@@ -408,6 +442,19 @@ def models(method: Method) -> list[Block]:
         title = "Settings of the models, and where each was read"
         blocks.append(Details(title, [Table(columns, stated, style="models")], style="facts"))
     return blocks
+
+
+def assumed(method: Method) -> list[Block]:
+    """Returns a notice of the models' settings that nothing states; nothing where all are stated."""
+    facts = [(Span(f"{fact.name} of "), spec(model.spec)) for model, fact in method.assumptions[:3]]
+    if not facts:
+        return []
+    count = len(method.assumptions)
+    verb, them = ("are", "them") if count > 1 else ("is", "it")
+    start = f"{words.plural(count, 'setting')} of the models {verb} assumed, because nothing states {them}: "
+    between = [span for fact in facts for span in (Span(", "), *fact)][1:]
+    link = Span("how it was made", link="#made")
+    return [Paragraph((Span(start), *between, Span(". See "), link, Span(".")), "notice")]
 
 
 def _assumption(model: Model, fact: Fact) -> Sentence:

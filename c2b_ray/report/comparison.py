@@ -1,22 +1,22 @@
 """A comparison of two classifiers or models: as one HTML page, and as a terminal shows it.
 
-A kind of run brings the headings, the texts of each row and a template that explains the comparison. This module knows
-of the table only its columns `change` and `p_value`, which is null where a row could not be compared.
+A kind of run brings the headings, the texts of each row and how the two were compared. This module knows of the table
+only its columns `change` and `p_value`, which is null where a row could not be compared.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from c2b_ray.report import words
-from c2b_ray.report.page import render
+from c2b_ray.report.blocks import Cell, Cells, Page, Paragraph, Section, Table, TableRow, Terms, Verdict, spec
 from c2b_ray.report.redact import names_of
-from c2b_ray.report.words import Column, Summary
+from c2b_ray.report.words import Column, Sentence, Span, Summary
 
 MOST_ROWS, MOST_LINES = 200, 15
 LONGEST = 60  # characters of a text on a terminal
@@ -37,34 +37,12 @@ class Heading:
     page_only: bool = False
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A cell of the page's table."""
-
-    heading: Heading
-    text: str
-    beneath: str
-
-
-@dataclass(frozen=True)
-class Section:
-    style: str
-    sign: str
-    title: str
-    rows: tuple[tuple[Cell, ...], ...]
-    more: int
-
-
-@dataclass(frozen=True)
-class View:
-    name_a: str
-    name_b: str
-    tally: str
-    remark: str
-    headings: tuple[Heading, ...]
-    sections: tuple[Section, ...]
-    alpha: str
-    interval_name: str
+DIFFERENCE = (
+    Heading("difference", number=True),
+    Heading("interval", number=True, small=True),
+    Heading("q", number=True),
+)
+"""The headings of what `difference_texts` returns."""
 
 
 def no_remark(rows: Rows) -> str:
@@ -75,13 +53,18 @@ def no_remark(rows: Rows) -> str:
 class Pages:
     """The presentation of a kind's comparisons.
 
-    `template`: extends kind_comparison.html.j2. `titles`: of the changes worse, better and undetermined. `texts`: of a
-    row, one for each heading. `remark`: a sentence beneath the tally, or "". `rising`: a larger number is worse.
+    `kicker`, `title`: the head of the page. `caption`: what the tables show, and in which order. `terms`: how the two
+    were compared, with the marks of `blocks.marked` and {alpha}. `titles`: of the changes worse, better and
+    undetermined. `texts`: of a row, one for each heading. `remark`: a sentence beneath the tally, or "". `rising`: a
+    larger number is worse.
     """
 
-    template: str
+    kicker: str
+    title: str
+    caption: str
+    terms: Sequence[str]
     titles: Mapping[str, str]
-    headings: tuple[Heading, ...]
+    headings: Sequence[Heading]
     texts: Callable[[Mapping[str, Any]], tuple[str, ...]]
     remark: Callable[[Rows], str] = no_remark
     rising: bool = False
@@ -89,17 +72,19 @@ class Pages:
     def page(self, names: tuple[str, str], cells: pa.Table, alpha: float) -> str:
         """`names`: A and B; `cells`: the kind's table, in the order to show; `alpha`: of tests and intervals."""
         rows, shown_names = cells.to_pylist(), names_of(names)
-        view = View(
-            name_a=shown_names[names[0]],
-            name_b=shown_names[names[1]],
-            tally=_tally_line(rows),
-            remark=self.remark(rows),
-            headings=tuple(heading for heading in self.headings if not heading.small),
-            sections=tuple(self._section(change, rows) for change in MARKS),
-            alpha=words.decimal(alpha),
-            interval_name=words.percent(1 - alpha),
-        )
-        return render(self.template, view)
+        remark = self.remark(rows)
+        terms = Terms([text.format(alpha=words.decimal(alpha)) for text in self.terms])
+        return Page(
+            title=self.title,
+            suffix=self.kicker.lower(),
+            kicker=self.kicker,
+            byline=both(shown_names[names[0]], shown_names[names[1]]),
+            head=[Paragraph(_tally_line(rows), "tally"), *([Paragraph(remark, "scale")] if remark else [])],
+            sections=(
+                *(self._section(change, rows, alpha) for change in MARKS),
+                Section("How they were compared", [terms]),
+            ),
+        ).html()
 
     def summaries(self, names: tuple[str, str], cells: pa.Table) -> list[Summary]:
         """Returns summaries of what is worse and what is better; below the last, the number of rows by change."""
@@ -116,16 +101,30 @@ class Pages:
         note = self.remark(rows)
         return [*result, Summary("", columns, [], [], [_tally_line(rows), *([note] if note else [])])]
 
-    def _section(self, change: str, rows: Rows) -> Section:
+    def _section(self, change: str, rows: Rows, alpha: float) -> Section:
         changed = [row for row in rows if row["change"] == change]
+        columns = [Column(_capital(heading.name), heading.number) for heading in self.headings if not heading.small]
+        caption = f"{self.caption}; B minus A, with {words.percent(1 - alpha)} intervals"
+        lines = [_cells(self.headings, self.texts(row)) for row in changed[:MOST_ROWS]]
         style, sign, _ = MARKS[change]
-        return Section(
-            style,
-            {"▼": "▲", "▲": "▼"}.get(sign, sign) if self.rising else sign,
-            self.titles[change],
-            tuple(_cells(self.headings, self.texts(row)) for row in changed[:MOST_ROWS]),
-            max(len(changed) - MOST_ROWS, 0),
-        )
+        sign = {"▼": "▲", "▲": "▼"}.get(sign, sign) if self.rising else sign
+        return changes(self.titles[change], Verdict(style, sign, ""), caption, columns, lines, len(changed))
+
+
+def changes(
+    title: str, mark: Verdict, caption: str, columns: Sequence[Column], lines: Sequence[Cells | TableRow], count: int
+) -> Section:
+    """Returns the section of one change; `count`: of all rows, of which `lines` are the first."""
+    more = f"And {count - len(lines)} more, in comparison.parquet." if count > len(lines) else ""
+    table = Table(
+        columns, lines, style="open compared", caption=caption, sortable=True, filtered=title, most=40, more=more
+    )
+    return Section(title, [table if lines else Paragraph("Nothing.")], mark=mark)
+
+
+def both(name_a: str, name_b: str) -> list[Sentence]:
+    """Returns the names of A and B, for the head of a page."""
+    return [(Span(f"{side} "), spec(name)) for side, name in (("A", name_a), ("B", name_b))]
 
 
 def tally(rows: Rows) -> dict[str, int]:
@@ -147,9 +146,16 @@ def _tally_line(rows: Rows) -> str:
     return ", ".join(f"{words.count(count)} {name}" for name, count in tally(rows).items())
 
 
-def _cells(headings: Sequence[Heading], texts: Sequence[str]) -> tuple[Cell, ...]:
-    pairs = list(zip(headings, texts, strict=True))
-    following = [text if heading.small else "" for heading, text in pairs[1:]] + [""]
-    return tuple(
-        Cell(heading, text, small) for (heading, text), small in zip(pairs, following, strict=True) if not heading.small
-    )
+def _cells(headings: Sequence[Heading], texts: Sequence[str]) -> list[Cell]:
+    """Returns the cells of a row: a text of a small heading stands beneath the one before it."""
+    cells: list[Cell] = []
+    for heading, text in zip(headings, texts, strict=True):
+        if heading.small:
+            cells[-1] = replace(cells[-1], small=[text])
+        else:
+            cells.append(Cell(text))
+    return cells
+
+
+def _capital(name: str) -> str:
+    return name if name == "q" else name[:1].upper() + name[1:]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,22 @@ from c2b_ray.audits.c2b.scoring.comparison import ComparisonSide, Disagreement, 
 from c2b_ray.audits.c2b.verification.verified import VerifierAnswers
 from c2b_ray.errors import Argument, RunError, SourceError
 from c2b_ray.report import words
-from c2b_ray.report.page import render
+from c2b_ray.report.blocks import (
+    Article,
+    Cell,
+    Galleries,
+    Items,
+    Page,
+    Paragraph,
+    Section,
+    TableRow,
+    Terms,
+    Verdict,
+)
+from c2b_ray.report.comparison import both, changes
 from c2b_ray.report.pictures import WRONG, Gallery, Picture, ThumbnailSet, read_pictures, thumbnails
 from c2b_ray.report.redact import clean, names_of
-from c2b_ray.report.words import Column, Summary
+from c2b_ray.report.words import Column, Span, Summary
 from c2b_ray.steps.cells import CellName
 from c2b_ray.storage import files, resolve
 from c2b_ray.storage.run import MANIFEST
@@ -45,17 +57,6 @@ MOST_NAMED = 3  # images of a cell, where only names are shown
 CHANGED = ("worse", "better")
 Answered = tuple[str, str, str]
 """An image's id, its class, and the wrong side's answer."""
-
-
-@dataclass(frozen=True)
-class SideBySide:
-    """One changed cell, or one value over all classes, with the images that only one of the two classifiers got
-    right."""
-
-    verdict: str
-    sign: str
-    title: str
-    galleries: tuple[Gallery, ...]
 
 
 def changed_cells(cells: pa.Table, pooled: pa.Table) -> list[CellName]:
@@ -107,21 +108,22 @@ def side_by_side(
     disagreements: Mapping[CellName, Disagreement],
     names: tuple[str, str],
     thumbnail_set: ThumbnailSet,
-) -> tuple[SideBySide, ...]:
-    """Returns the changes: values over all classes first, then cells, largest difference first."""
-    sections = []
+) -> list[Article]:
+    """Returns, for each cell or value over all classes that changed, the images that only one of the two classifiers
+    got right: values over all classes first, then cells, largest difference first."""
+    articles = []
     for row in _by_difference(pooled):
         title = f"Over all classes, {row['attribute']}: {row['bias_class']}"
         of_value = [cell for cell in disagreements if cell[1:] == (row["attribute"], row["bias_class"])]
-        sections.append(
+        articles.append(
             _shown(title, row["change"], {cell: disagreements[cell] for cell in of_value}, names, thumbnail_set)
         )
     for row in _by_difference(cells):
         cell = CellName(row["target_class"], row["attribute"], row["bias_class"])
         if cell in disagreements:
             title = f"{cell[0]}, {cell[1]}: {cell[2]}"
-            sections.append(_shown(title, row["change"], {cell: disagreements[cell]}, names, thumbnail_set))
-    return tuple(section for section in sections[:MOST_CELLS] if section.galleries)
+            articles.append(_shown(title, row["change"], {cell: disagreements[cell]}, names, thumbnail_set))
+    return [article for article in articles[:MOST_CELLS] if article.blocks]
 
 
 def _by_difference(table: pa.Table) -> list[dict[str, str]]:
@@ -130,7 +132,7 @@ def _by_difference(table: pa.Table) -> list[dict[str, str]]:
 
 def _shown(
     title: str, change: str, cells: Mapping[CellName, Disagreement], names: tuple[str, str], thumbnail_set: ThumbnailSet
-) -> SideBySide:
+) -> Article:
     only_a = [(image, cell[0], answer) for cell, sides in cells.items() for image, answer in sides.only_a]
     only_b = [(image, cell[0], answer) for cell, sides in cells.items() for image, answer in sides.only_b]
     a_right = _gallery(f"A right, B wrong: {words.count(len(only_a))}", _spread(only_a), names[1], thumbnail_set)
@@ -138,7 +140,9 @@ def _shown(
     worse = change == "worse"
     ordered = (a_right, b_right) if worse else (b_right, a_right)
     verdict, sign = ("against", "▼") if worse else ("for", "▲")
-    return SideBySide(verdict, sign, title, tuple(gallery for gallery in ordered if gallery.pictures))
+    galleries = [gallery for gallery in ordered if gallery.pictures]
+    blocks = [Galleries(galleries)] if galleries else []
+    return Article(title, blocks, style="sides", mark=Verdict(verdict, sign, ""))
 
 
 def _spread(images: Sequence[Answered]) -> list[Answered]:
@@ -169,53 +173,29 @@ def _gallery(title: str, images: Sequence[Answered], name: str, thumbnail_set: T
 
 
 MOST_ROWS = 200
-SECTIONS = {
-    "worse": ("against", "▼", "Got worse"),
-    "better": ("for", "▲", "Got better"),
-    "undetermined": ("undetermined", "◇", "Undetermined"),
+CHANGES = {
+    "worse": (Verdict("against", "▼", ""), "Got worse"),
+    "better": (Verdict("for", "▲", ""), "Got better"),
+    "undetermined": (Verdict("undetermined", "◇", ""), "Undetermined"),
 }
-
-
-@dataclass(frozen=True)
-class Row:
-    target_class: str
-    attribute: str
-    value: str
-    accuracy_a: str
-    accuracy_b: str
-    difference: str
-    interval: str
-    phi_difference: str
-    phi_interval: str
-    q: str
-    images: str
-    caveat: str
-
-
-@dataclass(frozen=True)
-class Section:
-    style: str
-    sign: str
-    title: str
-    rows: tuple[Row, ...]
-    more: int
-
-
-@dataclass(frozen=True)
-class ComparisonView:
-    title: str
-    name_a: str
-    name_b: str
-    tally: str
-    scale: str
-    left_out: str
-    one_caption: str
-    pooled: tuple[str, ...]
-    sections: tuple[Section, ...]
-    sides: tuple[SideBySide, ...]
-    tau: str
-    alpha: str
-    interval_name: str
+COMPARED_COLUMNS = (
+    *(Column(name) for name in ("Class", "Attribute: value")),
+    *(Column(name, number=True) for name in ("A", "B", "Difference", "Change of φ", "q", "Images")),
+)
+TERMS = (
+    "Both classifiers answered the same images. An image that both get right, or both wrong, does not tell "
+    "them apart: the tests look at those that only one of them gets right.",
+    "**Worse** and **better** where the accuracies differ by more than τ\u00a0=\u00a0{tau} and q is at most "
+    "α\u00a0=\u00a0{alpha}: the larger of two p-values, of Tango’s score test (1998) that the difference lies "
+    "within ±τ and of McNemar’s exact test, adjusted for the false discovery rate over all cells (Benjamini & "
+    "Hochberg 1995). **The same** where a difference of τ or more, either way, is refuted at the same rate "
+    "(two one-sided tests); else **undetermined**, as are cells that are in doubt on either side.",
+    "Images of one caption share its wording, on which either classifier may happen to be better. So the "
+    "tests and intervals count each cell’s images as fewer, the more its captions differ and the fewer there "
+    "are; comparison.parquet has these numbers (`effective`).",
+    "**φ** is the change of the bias score, B minus A; its interval combines the intervals of the cells (Zou "
+    "& Donner 2008).",
+)
 
 
 def comparison_page(
@@ -224,36 +204,72 @@ def comparison_page(
     tables: tuple[pa.Table, pa.Table],
     levels: tuple[float, float],
     disagreements: Mapping[CellName, Disagreement] | None = None,
-    shelf: ThumbnailSet | None = None,
-) -> str:
-    """`tables`: of `tables.COMPARISON` and `tables.COMPARISON_POOLED`; `levels`: tau and alpha; `disagreements`: the
-    images that one side alone got right, of the cells that changed, and `shelf`: what they look like."""
-    view = comparison_view(title, classifiers, tables, *levels)
-    names = (view.name_a, view.name_b)
-    sides = side_by_side(tables[0], tables[1], disagreements or {}, names, shelf or ThumbnailSet({}, {}))
-    return render("comparison.html.j2", replace(view, sides=sides))
-
-
-def comparison_view(
-    title: str, classifiers: tuple[str, str], tables: tuple[pa.Table, pa.Table], tau: float, alpha: float
-) -> ComparisonView:
+    thumbnail_set: ThumbnailSet | None = None,
+) -> Page:
+    """`tables`: of `tables.COMPARISON` and `tables.COMPARISON_POOLED`; `levels`: tau and
+    alpha; `disagreements`: the images that one side alone got right, of the cells that changed, and `thumbnail_set`:
+    what they look like."""
     cells, pooled = tables
-    rows = cells.to_pylist()
-    names = names_of(classifiers)
-    return ComparisonView(
+    rows, (tau, alpha) = cells.to_pylist(), levels
+    shown_names = names_of(classifiers)
+    names = (shown_names[classifiers[0]], shown_names[classifiers[1]])
+    scale = f"{words.plural(len(rows), 'cell')}, {words.plural(sum(row['n'] for row in rows), 'pair')} of answers."
+    articles = side_by_side(cells, pooled, disagreements or {}, names, thumbnail_set or ThumbnailSet({}, {}))
+    terms = [text.format(tau=words.decimal(tau), alpha=words.decimal(alpha)) for text in TERMS]
+    return Page(
         title=clean(title),
-        name_a=names[classifiers[0]],
-        name_b=names[classifiers[1]],
-        tally=tally(rows),
-        scale=f"{words.plural(len(rows), 'cell')}, {words.plural(sum(row['n'] for row in rows), 'pair')} of answers.",
-        left_out=left_out(rows),
-        one_caption=one_caption_line(rows),
-        pooled=tuple(pooled_lines(pooled.to_pylist())),
-        sections=tuple(_section(change, rows) for change in SECTIONS),
-        sides=(),
-        tau=words.decimal(tau),
-        alpha=words.decimal(alpha),
-        interval_name=words.percent(1 - alpha),
+        suffix="two classifiers compared",
+        kicker="Two classifiers compared",
+        byline=both(*names),
+        head=(
+            Paragraph(tally(rows), "tally"),
+            Paragraph(" ".join(filter(None, (scale, left_out(rows), one_caption_line(rows)))), "scale"),
+        ),
+        sections=(
+            *_over_all_classes(pooled.to_pylist()),
+            *(_changes(change, rows, alpha) for change in CHANGES),
+            *_images(articles),
+            Section("How they were compared", [Terms(terms)]),
+        ),
+    )
+
+
+def _over_all_classes(rows: Sequence[Mapping[str, Any]]) -> list[Section]:
+    lines = pooled_lines(rows)
+    return [Section("Over all classes", [Items(lines, "pooled")])] if lines else []
+
+
+def _changes(change: str, rows: Sequence[Mapping[str, Any]], alpha: float) -> Section:
+    changed = by_change(rows, change)
+    mark, title = CHANGES[change]
+    caption = f"Largest difference first; B minus A, with {words.percent(1 - alpha)} intervals"
+    lines = [_compared_row(row) for row in changed[:MOST_ROWS]]
+    return changes(title, mark, caption, COMPARED_COLUMNS, lines, len(changed))
+
+
+def _images(articles: Sequence[Article]) -> list[Section]:
+    text = (
+        "Images that one of the two got right and the other wrong; beneath each what the one that is wrong took it for."
+    )
+    return [Section("What tells them apart", [Paragraph(text, "legend"), *articles], "images")] if articles else []
+
+
+def _compared_row(row: Mapping[str, Any]) -> TableRow:
+    value = (Span(f"{row['attribute']}: "), Span(row["bias_class"], strong=True))
+    caveat = ONE_CAPTION if row["change"] in CHANGED and _on_one_caption(row) else ""
+    phi_interval = words.signed_range(row["phi_difference_low"], row["phi_difference_high"])
+    return TableRow(
+        (
+            row["target_class"],
+            Cell(value, [caveat]),
+            words.percent(row["accuracy_a"]),
+            words.percent(row["accuracy_b"]),
+            Cell(words.signed(row["difference"]), [words.signed_range(row["difference_low"], row["difference_high"])]),
+            Cell(words.signed(row["phi_difference"]), [phi_interval]),
+            words.small_probability(row["q_value"]),
+            words.count(row["n"]),
+        ),
+        data={"class": row["target_class"], "attribute": row["attribute"]},
     )
 
 
@@ -313,28 +329,6 @@ def by_change(rows: Sequence[Mapping[str, Any]], change: str) -> list[Mapping[st
     """Returns the cells of that change, largest difference first, those without a number last."""
     changed = [row for row in rows if row["change"] == change]
     return sorted(changed, key=lambda row: (row["n"] == 0, -abs(row["difference"]) if row["n"] else 0.0))
-
-
-def _section(change: str, rows: Sequence[Mapping[str, Any]]) -> Section:
-    changed = by_change(rows, change)
-    return Section(*SECTIONS[change], tuple(_row(row) for row in changed[:MOST_ROWS]), max(len(changed) - MOST_ROWS, 0))
-
-
-def _row(row: Mapping[str, Any]) -> Row:
-    return Row(
-        target_class=row["target_class"],
-        attribute=row["attribute"],
-        value=row["bias_class"],
-        accuracy_a=words.percent(row["accuracy_a"]),
-        accuracy_b=words.percent(row["accuracy_b"]),
-        difference=words.signed(row["difference"]),
-        interval=words.signed_range(row["difference_low"], row["difference_high"]),
-        phi_difference=words.signed(row["phi_difference"]),
-        phi_interval=words.signed_range(row["phi_difference_low"], row["phi_difference_high"]),
-        q=words.small_probability(row["q_value"]),
-        images=words.count(row["n"]),
-        caveat=ONE_CAPTION if row["change"] in ("worse", "better") and _on_one_caption(row) else "",
-    )
 
 
 # The summary of a comparison for terminals and programs: what got worse, what got better, and the counts.
@@ -465,7 +459,7 @@ class Comparison:
             (self.tau, self.alpha),
             disagreements,
             pictures,
-        )
+        ).html()
 
     def write(self, out: str | Path) -> str:
         """Writes comparison.parquet, comparison_pooled.parquet and comparison.html into a directory; returns the page's

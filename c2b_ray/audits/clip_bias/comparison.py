@@ -21,7 +21,7 @@ from c2b_ray.audits.kit.comparison import Comparison, compared, compared_names, 
 from c2b_ray.audits.kit.models import one_of
 from c2b_ray.errors import Argument, RunError
 from c2b_ray.report import words
-from c2b_ray.report.comparison import Heading, Pages, difference_texts
+from c2b_ray.report.comparison import DIFFERENCE, Heading, Pages, difference_texts
 from c2b_ray.report.redact import clean
 from c2b_ray.stats.resampling import SampledEstimate, difference_of_estimates
 from c2b_ray.tables import content_id
@@ -100,9 +100,7 @@ HEADINGS = (
     Heading("images"),
     Heading("A", number=True),
     Heading("B", number=True),
-    Heading("difference", number=True),
-    Heading("interval", number=True, small=True),
-    Heading("q", number=True),
+    *DIFFERENCE,
     Heading("samples", page_only=True),
 )
 
@@ -129,10 +127,21 @@ def _signed(value: float) -> str:
 
 
 PAGES = Pages(
-    "clip_bias_comparison.html.j2",
-    {"worse": "More biased", "better": "Less biased", "undetermined": "Not told apart"},
-    HEADINGS,
-    _texts,
+    kicker="Two models compared",
+    title="Whose bias is larger",
+    caption="Biases, the surest difference first",
+    terms=(
+        "Biases are the same where dataset, metric, attribute and group are; a group that clusters share is the "
+        "same where it is the same images. **More biased** and **less biased** where q is at most "
+        "α\u00a0=\u00a0{alpha}, adjusted for the false discovery rate over all that can be compared (Benjamini & "
+        "Hochberg 1995). Differences scatter as in bootstrap samples of the images, and of the descriptions of "
+        "MaxSkew: the same samples for both models where the images and the seed are the same, so that what both "
+        "owe to the images falls away; else both are taken for independent, which is too careful where they share "
+        "images. LIC has no such samples and is not compared.",
+    ),
+    titles={"worse": "More biased", "better": "Less biased", "undetermined": "Not told apart"},
+    headings=HEADINGS,
+    texts=_texts,
     rising=True,
 )
 

@@ -1,7 +1,5 @@
-"""Failures beside the reference images nearest to them (Figs. 9 to 11 of Wiles et al. 2022), as pictures on a page.
-
-Knows rows of `tables.NEIGHBOURS` and encoded images; knows no features.
-"""
+"""The page of an evaluation of a dataset: rates, transfer, consistency, distance, and failures beside the reference
+images nearest to them, as Wiles et al. 2022 show them (Figs. 4, 7, 9 to 11)."""
 
 from __future__ import annotations
 
@@ -11,9 +9,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from c2b_ray.report import words
-from c2b_ray.report.page import STYLES, render
+from c2b_ray.report.blocks import (
+    Article,
+    Block,
+    Cell,
+    Galleries,
+    Page,
+    Pairs,
+    Paragraph,
+    Section,
+    Table,
+    Terms,
+    grid,
+    shade,
+)
+from c2b_ray.report.page import STYLES
 from c2b_ray.report.pictures import WRONG, Gallery, Picture, thumbnail_or_nothing
 from c2b_ray.report.redact import clean, clean_setting, names_of
+from c2b_ray.report.words import Column
 
 SIDE = 192
 
@@ -27,13 +40,7 @@ class FailureWithNeighbours:
     pictures: Mapping[int, bytes | None]
 
 
-@dataclass(frozen=True)
-class Failure:
-    title: str
-    galleries: tuple[Gallery, ...]
-
-
-def failure_view(failure: FailureWithNeighbours) -> Failure:
+def _failure(failure: FailureWithNeighbours) -> Article:
     first = failure.neighbours[0]
     label, predicted = first["label"], first["predicted"] or "several labels alike"
     itself = Picture(
@@ -50,7 +57,7 @@ def failure_view(failure: FailureWithNeighbours) -> Failure:
         rows = sorted((row for row in failure.neighbours if row["among"] == among), key=lambda row: int(row["rank"]))
         if rows:
             galleries.append(Gallery("right", "", title, tuple(_neighbour(row, failure.pictures) for row in rows)))
-    return Failure(f"{label}, taken for {predicted}", tuple(galleries))
+    return Article(f"{label}, taken for {predicted}", [Galleries(galleries, "wide")], style="sides", level=3)
 
 
 def _neighbour(row: Mapping[str, Any], pictures: Mapping[int, bytes | None]) -> Picture:
@@ -67,80 +74,74 @@ def _neighbour(row: Mapping[str, Any], pictures: Mapping[int, bytes | None]) -> 
     )
 
 
-# The page of an evaluation: rates, transfer, consistency, distance and neighbours, as Wiles et al. 2022 show them.
-
-
 RULES = {"top1": "top-1", "top3": "top-3"}
 HEADS = {"dataset": "This dataset", "reference": "Reference"}
-_DEPTHS = (0.25, 0.5, 0.75)
-
-
-@dataclass(frozen=True)
-class MatrixNumber:
-    """A number in a matrix, its interval, and how deep its colour is."""
-
-    text: str
-    interval: str
-    style: str
-
-
-@dataclass(frozen=True)
-class Line:
-    name: str
-    cells: tuple[MatrixNumber, ...]
-
-
-@dataclass(frozen=True)
-class Matrix:
-    title: str
-    caption: str
-    columns: tuple[str, ...]
-    lines: tuple[Line, ...]
-
-
-@dataclass(frozen=True)
-class EvaluationView:
-    title: str
-    headline: str
-    scale: str
-    classifiers: tuple[tuple[str, str, str], ...]
-    notices: tuple[str, ...]
-    rates: tuple[Matrix, ...]
-    transfer: tuple[Matrix, ...]
-    consistency: tuple[Matrix, ...]
-    similarity: tuple[tuple[str, str], ...]
-    similarity_notes: tuple[str, ...]
-    agreement: str
-    failures: tuple[Failure, ...]
 
 
 def evaluation_page(results: Mapping[str, Any], failures: Sequence[FailureWithNeighbours]) -> str:
-    """Renders the page. `results`: the content of results.json."""
-    return render("evaluation.html.j2", evaluation_view(results, failures), (*STYLES, "browse.css"))
-
-
-def evaluation_view(results: Mapping[str, Any], failures: Sequence[FailureWithNeighbours]) -> EvaluationView:
+    """Returns the page as HTML. `results`: the content of results.json."""
     names = names_of([entry["name"] for entry in results["classifiers"]])
-    similarity = results["similarity"]
-    return EvaluationView(
+    images = f"{words.plural(results['images'], 'image')} of {words.plural(results['captions'], 'caption')}"
+    head = [
+        Paragraph(_headline(results, names), "tally"),
+        Paragraph(f"{images}, {words.plural(len(names), 'classifier')}.", "scale"),
+        *(Paragraph(notice, "notice") for notice in _notices(results, names)),
+    ]
+    image_kinds = dict.fromkeys(row["of"] for row in results["consistency"])
+    transfer = [block for rule in RULES for block in _transfer(results, rule, names)]
+    consistency = [
+        block for kind in image_kinds for rule in RULES for block in _consistency(results, rule, kind, names)
+    ]
+    return Page(
         title=clean(results["dataset"]),
-        headline=_headline(results, names),
-        scale=f"{words.plural(results['images'], 'image')} of {words.plural(results['captions'], 'caption')}, "
-        f"{words.plural(len(names), 'classifier')}.",
-        classifiers=tuple((names[c["name"]], clean_setting(c["spec"]), c["family"]) for c in results["classifiers"]),
-        notices=tuple(_notices(results, names)),
-        rates=tuple(_rates(results, rule, names) for rule in RULES),
-        transfer=tuple(_transfer(results, rule, names) for rule in RULES),
-        consistency=tuple(
-            _consistency(results, rule, images_counted, names)
-            for images_counted in dict.fromkeys(row["of"] for row in results["consistency"])
-            for rule in RULES
+        suffix="a dataset of failures evaluated",
+        kicker="A dataset of failures, evaluated",
+        head=head,
+        sections=(
+            Section("Failure rates", [block for rule in RULES for block in _rates(results, rule, names)]),
+            Section("Transfer", transfer),
+            Section("Error consistency", consistency),
+            *_distance(results["similarity"]),
+            *_nearest(results["similarity"], failures),
+            Section("How it was evaluated", [Terms(TERMS), _classifiers(results, names)]),
         ),
-        similarity=() if similarity is None else tuple(_similarity(similarity)),
-        similarity_notes=() if similarity is None else tuple(_similarity_notes(similarity)),
-        agreement="" if similarity is None else _agreement(similarity["agreement"]),
-        failures=tuple(failure_view(failure) for failure in failures),
-    )
+        styles=(*STYLES, "browse.css"),
+    ).html()
+
+
+TERMS = (
+    "An answer fails by top-1 where the likeliest of all the classifier’s labels is not the image’s, by top-3 "
+    "where the label is not among the three likeliest; a tie counts against the label. Images were kept because a "
+    "classifier of the build fails on them: its own rate here is high by selection, and so is the transfer from "
+    "it; rates between other classifiers are over the images that this selection left.",
+    "Images of one caption share what makes them hard. Intervals are 95 % over captions: of a rate Wilson’s with "
+    "the effective number of images (the linearised variance of a ratio over captions), of κ the jackknife’s. "
+    "Every image of the reference counts for itself.",
+    "κ = (observed − expected agreement) / (1 − expected agreement) of being right, Geirhos et al. 2020. "
+    "Distances are torch-fidelity’s: covariances with n − 1, kernel distance with a cubic kernel over 100 subsets "
+    "of 1,000 images; it may be below 0. Neighbours are by cosine similarity of the same features, exactly.",
+)
+
+
+def _distance(similarity: Mapping[str, Any] | None) -> list[Section]:
+    if similarity is None:
+        return []
+    notes = [Paragraph(note, "beneath") for note in _similarity_notes(similarity)]
+    return [Section("Distance to the reference", [Pairs(_similarity(similarity)), *notes])]
+
+
+def _nearest(similarity: Mapping[str, Any] | None, failures: Sequence[FailureWithNeighbours]) -> list[Section]:
+    if not failures:
+        return []
+    agreement = "" if similarity is None else _agreement(similarity["agreement"])
+    lines = [Paragraph(agreement)] if agreement else []
+    return [Section("Nearest reference images", [*lines, *map(_failure, failures)])]
+
+
+def _classifiers(results: Mapping[str, Any], names: Mapping[str, str]) -> Table:
+    columns = [Column("Name"), Column("Family"), Column("Spec", spec=True)]
+    rows = [(names[of["name"]], of["family"], clean_setting(of["spec"])) for of in results["classifiers"]]
+    return Table(columns, rows, style="open models", caption="The classifiers")
 
 
 def _headline(results: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -197,75 +198,64 @@ def _of_selection(results: Mapping[str, Any], names: Mapping[str, str]) -> list[
     ]
 
 
-def _rates(results: Mapping[str, Any], rule: str, names: Mapping[str, str]) -> Matrix:
+def _rates(results: Mapping[str, Any], rule: str, names: Mapping[str, str]) -> list[Block]:
     image_kinds = [kind for kind in ("dataset", "reference") if any(row["of"] == kind for row in results["rates"])]
-    lines = []
+    lines = {}
     for name in names:
         rows = {r["of"]: r for r in results["rates"] if r["classifier"] == name and r["rule"] == rule}
-        lines.append(Line(names[name], tuple(_rate(rows.get(kind)) for kind in image_kinds)))
-    return Matrix(
-        f"Failure rates, {RULES[rule]}", "As Figs. 4 and 7", tuple(HEADS[kind] for kind in image_kinds), tuple(lines)
-    )
+        lines[names[name]] = [_rate(rows.get(kind)) for kind in image_kinds]
+    return grid(f"Failure rates, {RULES[rule]}", "As Figs. 4 and 7", [HEADS[kind] for kind in image_kinds], lines)
 
 
-def _transfer(results: Mapping[str, Any], rule: str, names: Mapping[str, str]) -> Matrix:
+def _transfer(results: Mapping[str, Any], rule: str, names: Mapping[str, str]) -> list[Block]:
     sources = list(dict.fromkeys(r["of"] for r in results["rates"] if r["of"].startswith("failures of ")))
-    lines = []
+    lines = {}
     for source in sources:
         rows = {r["classifier"]: r for r in results["rates"] if r["of"] == source and r["rule"] == rule}
         if rows:
             failing = source.removeprefix("failures of ")
             count = max(row["images"] for row in rows.values())
-            cells = tuple(_rate(rows.get(name)) for name in names)
-            lines.append(Line(f"{clean_setting(failing)} ({words.count(count)})", cells))
+            lines[f"{clean_setting(failing)} ({words.count(count)})"] = [_rate(rows.get(name)) for name in names]
     caption = "Of the failures of the classifier on the left, the share that each classifier above fails too"
-    return Matrix(f"Transfer, {RULES[rule]}", caption, tuple(names.values()), tuple(lines))
+    return grid(f"Transfer, {RULES[rule]}", caption, list(names.values()), lines) if lines else []
 
 
-def _consistency(results: Mapping[str, Any], rule: str, images_counted: str, names: Mapping[str, str]) -> Matrix:
+def _consistency(results: Mapping[str, Any], rule: str, images_counted: str, names: Mapping[str, str]) -> list[Block]:
     matching = [r for r in results["consistency"] if (r["rule"], r["of"]) == (rule, images_counted)]
     rows = {(r["classifier_a"], r["classifier_b"]): r for r in matching}
-    lines = []
-    for first in names:
-        cells = tuple(
+    lines = {
+        names[first]: [
             _kappa(rows.get((first, second)) or rows.get((second, first)), first == second) for second in names
-        )
-        lines.append(Line(names[first], cells))
+        ]
+        for first in names
+    }
     caption = (
         "Cohen’s κ of being right, ordered by family: 100 % the same errors, 0 as by chance, below 0 they avoid each "
         "other’s"
     )
     title = f"Error consistency, {RULES[rule]}, {HEADS[images_counted].lower()}"
-    return Matrix(title, caption, tuple(names.values()), tuple(lines))
+    return grid(title, caption, list(names.values()), lines)
 
 
-def _rate(row: Mapping[str, Any] | None) -> MatrixNumber:
+def _rate(row: Mapping[str, Any] | None) -> Cell:
     if row is None or row["rate"] is None:
-        return MatrixNumber(words.UNKNOWN, "", "empty")
-    return MatrixNumber(
-        words.percent(row["rate"]),
-        words.percent_range(row["rate_low"], row["rate_high"]),
-        _depth(row["rate"], "against"),
-    )
+        return Cell(words.UNKNOWN, shade="empty")
+    interval = words.percent_range(row["rate_low"], row["rate_high"])
+    return Cell(words.percent(row["rate"]), [interval], shade=shade(row["rate"], "against"))
 
 
-def _kappa(row: Mapping[str, Any] | None, itself: bool) -> MatrixNumber:
+def _kappa(row: Mapping[str, Any] | None, itself: bool) -> Cell:
     if row is None or row["kappa"] is None:
-        return MatrixNumber(words.UNKNOWN, "", "empty")
+        return Cell(words.UNKNOWN, shade="empty")
     low, high = row["kappa_low"], row["kappa_high"]
     interval = "" if itself or low is None or math.isnan(low) else f"{_points(low)} to {_points(high)}"
     value = row["kappa"]
-    return MatrixNumber(
-        f"{_points(value)}{words.THIN}%", interval, _depth(abs(value), "for" if value >= 0 else "against")
-    )
+    colour = shade(abs(value), "for" if value >= 0 else "against")
+    return Cell(f"{_points(value)}{words.THIN}%", [interval], shade=colour)
 
 
 def _points(value: float) -> str:
     return f"{100 * value:.0f}".replace("-", words.MINUS)
-
-
-def _depth(size: float, colour: str) -> str:
-    return f"{colour} d{1 + sum(size >= level for level in _DEPTHS)}"
 
 
 def _similarity(similarity: Mapping[str, Any]) -> list[tuple[str, str]]:

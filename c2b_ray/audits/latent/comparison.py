@@ -24,7 +24,7 @@ from c2b_ray.audits.latent.run import LatentRun
 from c2b_ray.audits.latent.verdicts import FOUND, UNDETERMINED
 from c2b_ray.errors import Argument, RunError
 from c2b_ray.report import words
-from c2b_ray.report.comparison import Heading, Pages, difference_texts
+from c2b_ray.report.comparison import DIFFERENCE, Heading, Pages, difference_texts
 from c2b_ray.report.redact import clean
 from c2b_ray.tables.latent import LATENT_COMPARISON, ComparisonRow
 from c2b_ray.tables.rows import ComparedRow
@@ -195,9 +195,7 @@ HEADINGS = (
     Heading("A", number=True),
     Heading("B", number=True),
     Heading("verdicts", page_only=True),
-    Heading("difference", number=True),
-    Heading("interval", number=True, small=True),
-    Heading("q", number=True),
+    *DIFFERENCE,
     Heading("|cos|", number=True),
     Heading("by chance", small=True, page_only=True),
 )
@@ -234,10 +232,22 @@ def _direction(row: Mapping[str, Any]) -> str:
 
 
 PAGES = Pages(
-    "latent_comparison.html.j2",
-    {"worse": "Moves the answer more", "better": "Moves the answer less", "undetermined": "Not told apart"},
-    HEADINGS,
-    _texts,
+    kicker="Two classifiers compared",
+    title="Which hidden direction moves whose answer",
+    caption="Effects of directions on P(label), the surest difference first",
+    terms=(
+        "Searches are the same where the generator’s weights, the target, the label, the method and the known "
+        "attributes are, and the target’s hyperplanes are no further apart than the doubt about them. Directions "
+        "that both classifiers have go together where their |cosine| is beyond what random directions reach. A "
+        "direction that the other lacks is held against what moves the other most of all that is left once its "
+        "search ends at nothing; where the search ended before, they cannot be compared. Effects of both may be "
+        "measured on the same latents, so the error of a difference is taken as the sum of both errors, the "
+        "largest that it can be. **Moves the answer more** and **less** where q is at most {alpha}, adjusted for "
+        "the false discovery rate over all that can be compared (Benjamini & Hochberg 1995).",
+    ),
+    titles={"worse": "Moves the answer more", "better": "Moves the answer less", "undetermined": "Not told apart"},
+    headings=HEADINGS,
+    texts=_texts,
     rising=True,
 )
 

@@ -28,7 +28,7 @@ from c2b_ray.audits.prompts.report.rows import method_name
 from c2b_ray.audits.prompts.run import PromptsRun
 from c2b_ray.errors import Argument, RunError
 from c2b_ray.report import words
-from c2b_ray.report.comparison import Heading, Pages, difference_texts
+from c2b_ray.report.comparison import DIFFERENCE, Heading, Pages, difference_texts
 from c2b_ray.report.redact import clean
 from c2b_ray.stats.gains import Gain
 from c2b_ray.tables.prompts import PROMPTS_COMPARISON, ComparisonRow
@@ -218,9 +218,7 @@ HEADINGS = (
     Heading("prompts or word"),
     Heading("A", number=True),
     Heading("B", number=True),
-    Heading("difference", number=True),
-    Heading("interval", number=True, small=True),
-    Heading("q", number=True),
+    *DIFFERENCE,
     Heading("verdict", page_only=True),
 )
 _MEASURES = {"gain": "gain", "frequency": "frequency", "word": "effect of a word"}
@@ -267,11 +265,25 @@ def _listed(names: list[str]) -> str:
 
 
 PAGES = Pages(
-    "prompts_comparison.html.j2",
-    {"worse": "Rises", "better": "Falls", "undetermined": "Not told apart"},
-    HEADINGS,
-    _texts,
-    _remark,
+    kicker="Two generators compared",
+    title="What prompts and words bring about on B, and on A",
+    caption="Gains, frequencies and words, the surest difference first",
+    terms=(
+        "A **frequency** is how often images of a method’s prompts show the value, under seeds that no search has "
+        "seen; a **gain** is by how much that exceeds the frequency of the language model’s own prompts on the "
+        "same generator; the **effect of a word** is what it adds to the value’s frequency. Prompts that name the "
+        "value are left out. A value **rises** or **falls** where q is at most α\u00a0=\u00a0{alpha}, adjusted "
+        "for the false discovery rate over all gains, all frequencies, or all words that can be compared "
+        "(Benjamini & Hochberg 1995). Intervals are Welch’s: prompts that both generators were given count as one "
+        "draw, so that what both owe to a prompt falls away; what a search gave for one subject is one draw of "
+        "its own generator; contexts of a word are taken for independent, which is too careful where they are the "
+        "same. A word or method that one side alone has is not compared, and a difference of gains is less surely "
+        "known than either gain.",
+    ),
+    titles={"worse": "Rises", "better": "Falls", "undetermined": "Not told apart"},
+    headings=HEADINGS,
+    texts=_texts,
+    remark=_remark,
     rising=True,
 )
 

@@ -250,8 +250,8 @@ def test_the_page_shows_the_images_that_tell_the_two_apart(tmp_path, c2b):
     for row, told in zip(found.cells.to_pylist(), found.shared.disagreements(places).values(), strict=True):
         assert (len(told.only_a), len(told.only_b)) == (row["only_a"], row["only_b"])
     html = Path(found.write(tmp_path / "out")).read_text()
-    assert "Over all classes, weather: fog</h4>" in html
-    assert "bus, weather: fog</h4>" in html
+    assert "Over all classes, weather: fog</h3>" in html
+    assert "bus, weather: fog</h3>" in html
     assert "A right, B wrong: " in html
     assert "✓" not in html  # what stands beneath a picture is the wrong answer
     assert 'class="file">photos/' in html

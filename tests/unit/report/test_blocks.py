@@ -21,6 +21,7 @@ from c2b_ray.report.blocks import (
     Frame,
     Galleries,
     Items,
+    Links,
     Page,
     Pairs,
     Paragraph,
@@ -31,11 +32,12 @@ from c2b_ray.report.blocks import (
     TableRow,
     Terms,
     Verdict,
+    assumed,
     marked,
     setup,
     spec,
 )
-from c2b_ray.report.method import SetupNote
+from c2b_ray.report.method import Fact, Method, Model, SetupNote
 from c2b_ray.report.page import Answer
 from c2b_ray.report.pictures import Gallery, Picture
 from c2b_ray.report.words import Column, Span
@@ -51,13 +53,14 @@ EVERY = [
     Table(COLUMNS, [(EVIL, Cell(EVIL, [EVIL], EVIL, EVIL, EVIL, "#x"), EVIL, Bar([Segment("for", "40")]))], EVIL),
     Pairs([(EVIL, EVIL)], EVIL),
     Answers([Answer("for", EVIL, (Span(EVIL),), (EVIL,), "x")]),
-    Findings([FoundRow("against", EVIL, EVIL, [EVIL], "x", {"class": EVIL})], more=EVIL),
+    Findings([FoundRow("against", EVIL, EVIL, [EVIL], "x", {"class": EVIL}, EVIL, [Paragraph(EVIL)])], more=EVIL),
     Galleries([Gallery("right", EVIL, EVIL, (PICTURE,))]),
     Strips([[Frame("", EVIL, [EVIL])]]),
     Figure("<svg></svg>", EVIL),
     Article(EVIL, [Paragraph(EVIL)], mark=Verdict("for", EVIL, EVIL)),
     Details(EVIL, [Paragraph(EVIL)]),
     Columns([Paragraph(EVIL)]),
+    Links(EVIL, [Span(EVIL, link="b.html"), Span(EVIL)]),
 ]
 
 
@@ -107,6 +110,16 @@ def test_marks_become_spans_and_nothing_else_does():
     )  # fmt: skip
     assert marked("plain") == (Span("plain"),)
     assert '<span class="spec">&lt;b&gt;</span>' in page(Paragraph((spec("<b>"),)))
+
+
+def test_a_notice_names_the_first_assumptions_and_leads_to_all():
+    facts = tuple(Fact(f"setting {i}", "", "", assumed=True, option="") for i in range(4))
+    method = Method((), (Model("Classifier", "timm:x", "", facts),), (), (), (), "", "", shortened=False)
+    html = page(*assumed(method))
+    assert "4 settings of the models are assumed, because nothing states them: setting 0 of " in html
+    assert "setting 3" not in html
+    assert '</span>. See <a href="#made">how it was made</a>.</p>' in html
+    assert assumed(Method((), (), (), (), (), "", "", shortened=False)) == []
 
 
 def test_spans_link_explain_and_speak_to_screen_readers_alone():

@@ -33,7 +33,9 @@ def test_a_run_leads_to_its_report_from_where_the_page_lies() -> None:
 def test_the_history_of_a_classifier_is_of_one_kind_and_by_date() -> None:
     page = index_page([OTHER, SECOND, FIRST], "runs", "index.html")
     history = page[page.index("History of each classifier") :]
-    rows = re.findall(r'<th scope="row">([\d-]+)</th>.*?<td>(\d+)</td><td>(.*?)</td>', history)
+    rows = re.findall(
+        r'<th scope="row">([\d-]+)</th>.*?"findings">(\d+)</td>.*?"change">(.*?)</td>', history, re.DOTALL
+    )
     assert rows == [("2026-11-01", "4", ""), ("2026-11-08", "1", "−3")]
     assert history.count("<h3>") == 1  # one search for failures is no history
     assert "History of each classifier" not in index_page([OTHER, FIRST], "runs", "index.html")

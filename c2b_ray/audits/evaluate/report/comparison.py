@@ -10,7 +10,7 @@ from typing import Any
 
 from c2b_ray.audits.evaluate.report.page import results_of
 from c2b_ray.report import words
-from c2b_ray.report.comparison import Heading, Pages, difference_texts
+from c2b_ray.report.comparison import DIFFERENCE, Heading, Pages, difference_texts
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Column, Summary
 from c2b_ray.storage.run import Run
@@ -93,9 +93,7 @@ HEADINGS = (
     Heading("threshold"),
     Heading("A", number=True),
     Heading("B", number=True),
-    Heading("difference", number=True),
-    Heading("interval", number=True, small=True),
-    Heading("q", number=True),
+    *DIFFERENCE,
     Heading("biases", number=True),
 )
 
@@ -116,12 +114,22 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 PAGES = Pages(
-    "evaluate_comparison.html.j2",
-    {
+    kicker="Two evaluations compared",
+    title="Whose methods find the biases that are there",
+    caption="HIT − FH, the surest difference first",
+    terms=(
+        "Both evaluations have one ground truth, of the same classifiers, and the same settings. The classifiers’ "
+        "classes are drawn with replacement, the same for both sides, since biases of one class share images; p "
+        "is at least what flipping the signs of the classes that differ gives, since draws of few of them are too "
+        "sure. A change where q is at most α\u00a0=\u00a0{alpha}, adjusted for the false discovery rate over all "
+        "rows (Benjamini & Hochberg 1995). Where all biases are of one class of one classifier nothing can be "
+        "drawn, and the row is not compared.",
+    ),
+    titles={
         "worse": "Hits less, or is misled more",
         "better": "Hits more, or is misled less",
         "undetermined": "Not told apart",
     },
-    HEADINGS,
-    _texts,
+    headings=HEADINGS,
+    texts=_texts,
 )

@@ -1,12 +1,11 @@
-"""The lists of an evaluation's page: rankings, matches, proposers, and the content of drawn images. It computes
-nothing."""
+"""The page of an evaluation, and its results as one JSON value beside it: the counterparts of Classifier-to-Bias'
+Tables 1 to 4, Figures 3 to 6 and appendices. It computes nothing but the means of Figure 6."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +13,25 @@ import pyarrow as pa
 
 from c2b_ray.config.classifiers import specs_by_name
 from c2b_ray.report import words
+from c2b_ray.report.blocks import (
+    Block,
+    Cell,
+    Columns,
+    Details,
+    Figure,
+    Page,
+    Pairs,
+    Paragraph,
+    Section,
+    Table,
+    Terms,
+    grid,
+    shade,
+)
 from c2b_ray.report.forest import BAND, RULE, Forest, ForestRow, forest_svg
-from c2b_ray.report.page import STYLES, render
+from c2b_ray.report.page import STYLES
 from c2b_ray.report.redact import clean, clean_setting
+from c2b_ray.report.words import Column
 from c2b_ray.storage.files import write_bytes
 from c2b_ray.storage.run import Run
 from c2b_ray.text import finite, visible
@@ -25,43 +40,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# The figures of an evaluation's page: biases of one class (Figures 3 to 5), and recall (Figure 6), as SVG texts.
-
-
-# The tables of an evaluation's page as grids of cells. It knows results and typography; it computes nothing.
-
-
 Row = Mapping[str, Any]
 TESTED, PAPER = "tested", "paper"
 TO_DETECTED, TO_TRUTH = "truth_to_detected", "detected_to_truth"
 RULES = {TESTED: "tested", PAPER: "the paper’s rule, |φ| > τ alone"}
 THRESHOLD_KINDS = {"set": "the threshold that was set", "calibrated": "the calibrated threshold"}
 CASES = ("against", "none", "for")
-_DEPTHS = (0.25, 0.5, 0.75)
 _NAN = float("nan")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A text, the small text beneath it, and the cell's colour."""
-
-    text: str
-    small: str = ""
-    style: str = ""
-
-
-@dataclass(frozen=True)
-class Line:
-    name: str
-    cells: tuple[Cell, ...]
-
-
-@dataclass(frozen=True)
-class Grid:
-    title: str
-    caption: str
-    columns: tuple[str, ...]
-    lines: tuple[Line, ...]
 
 
 def number(value: float | None) -> float:
@@ -71,51 +56,51 @@ def number(value: float | None) -> float:
 def share(value: float | None, is_good: bool = True) -> Cell:
     size = number(value)
     if size != size:
-        return Cell(words.UNKNOWN, "", "empty")
-    return Cell(words.percent(size), "", f"{'for' if is_good else 'against'} d{1 + sum(size >= d for d in _DEPTHS)}")
+        return Cell(words.UNKNOWN, shade="empty")
+    return Cell(words.percent(size), shade=shade(size, "for" if is_good else "against"))
 
 
 def signed(value: float | None, low: float | None = None, high: float | None = None) -> Cell:
     size = number(value)
     if size != size:
-        return Cell(words.UNKNOWN, "", "empty")
+        return Cell(words.UNKNOWN, shade="empty")
     limits = words.signed_range(number(low), number(high))
-    colour = "for" if size >= 0 else "against"
-    depth = f"{colour} d{1 + sum(abs(size) >= d for d in _DEPTHS)}" if round(size, 2) else ""
-    return Cell(words.signed(size), "" if limits == words.UNKNOWN else limits, depth)
+    colour = shade(abs(size), "for" if size >= 0 else "against") if round(size, 2) else ""
+    return Cell(words.signed(size), [] if limits == words.UNKNOWN else [limits], shade=colour)
 
 
-def outcome_grids(rows: Sequence[Row], rule: str, tables: Mapping[str, float]) -> list[Grid]:
+def outcome_grids(rows: Sequence[Row], rule: str, tables: Mapping[str, float]) -> list[Block]:
     """Builds Tables 1 and 2, one for each threshold."""
-    grids = []
+    grids: list[Block] = []
     for kind, threshold in tables.items():
         selected = [r for r in rows if r["classifier"] == "" and r["rule"] == rule and r["threshold_kind"] == kind]
-        lines = []
+        lines = {}
         for method in dict.fromkeys(row["method"] for row in selected):
-            row_of_direction = {row["direction"]: row for row in selected if row["method"] == method}
-            cells = [cell for direction in (TO_DETECTED, TO_TRUTH) for cell in _outcome(row_of_direction[direction])]
-            lines.append(Line(clean(method), tuple(cells)))
+            rows_of = {row["direction"]: row for row in selected if row["method"] == method}
+            lines[clean(method)] = [*_outcome(rows_of[TO_DETECTED]), *_outcome(rows_of[TO_TRUTH])]
         if lines:
             head = ("HIT", "FH", "MISS", "HIT − FH", "biases")
             title = f"{THRESHOLD_KINDS[kind].capitalize()}, cosine {threshold:.2f}; {RULES[rule]}"
             caption = (
                 "The first five columns start from the ground truth’s biases, the last five from the detected ones"
             )
-            grids.append(Grid(title, caption, (*head, *head), tuple(lines)))
+            grids += grid(title, caption, (*head, *head), lines)
     return grids
 
 
 def _outcome(row: Row) -> tuple[Cell, ...]:
     limits = (row["hit_minus_false"], row["hit_minus_false_low"], row["hit_minus_false_high"])
-    count = Cell(words.count(row["biases"]))
+    count = Cell(words.count(row["biases"]), shade="")
     return share(row["hit"]), share(row["false_hit"], False), share(row["miss"], False), signed(*limits), count
 
 
-def difference_grid(rows: Sequence[Row]) -> Grid:
+def difference_grid(rows: Sequence[Row]) -> list[Block]:
+    if not rows:
+        return []
     pairs = dict.fromkeys((row["method_a"], row["method_b"]) for row in rows)
     column_keys = dict.fromkeys((row["rule"], row["threshold_kind"], row["direction"]) for row in rows)
     short = {TO_DETECTED: "from the truth", TO_TRUTH: "from the detected"}
-    lines = []
+    lines = {}
     for a, b in pairs:
         row_of_column = {
             (r["rule"], r["threshold_kind"], r["direction"]): r
@@ -128,40 +113,37 @@ def difference_grid(rows: Sequence[Row]) -> Grid:
             )
             for w in column_keys
         ]
-        lines.append(Line(f"{clean(a)} − {clean(b)}", tuple(cells)))
-    columns = tuple(f"{rule}, {kind}, {short[direction]}" for rule, kind, direction in column_keys)
-    return Grid("Differences in HIT − FH", "With intervals over classifiers and classes", columns, tuple(lines))
+        lines[f"{clean(a)} − {clean(b)}"] = cells
+    columns = [f"{rule}, {kind}, {short[direction]}" for rule, kind, direction in column_keys]
+    return grid("Differences in HIT − FH", "With intervals over classifiers and classes", columns, lines)
 
 
-def agreement_grids(rows: Sequence[Row], rule: str) -> list[Grid]:
+def agreement_grids(rows: Sequence[Row], rule: str) -> list[Block]:
     """Builds Tables 3 and 4, and the 3 × 3 table of each method."""
     selected = [row for row in rows if row["rule"] == rule]
     classifiers = list(dict.fromkeys(row["classifier"] for row in selected))
     methods = list(dict.fromkeys(row["method"] for row in selected))
     row_of_cell = {(row["method"], row["classifier"]): row for row in selected}
-    lines = []
-    for classifier in classifiers:
-        cells = [
-            Cell(signed(row["agreement"]).text, _of_biased(row)) if row is not None else Cell(words.UNKNOWN)
-            for row in (row_of_cell.get((method, classifier)) for method in methods)
-        ]
-        lines.append(Line(clean_setting(classifier) or "all", tuple(cells)))
+    lines = {
+        clean_setting(classifier) or "all": [_agreement(row_of_cell.get((method, classifier))) for method in methods]
+        for classifier in classifiers
+    }
     caption = "+1 the same case, −1 opposite directions, 0 else; beneath, of those that either side calls biased"
     title = f"Agreement with pseudo-labels, {RULES[rule]}"
-    grids = [Grid(title, caption, tuple(map(clean, methods)), tuple(lines))] if methods else []
+    grids = grid(title, caption, [clean(method) for method in methods], lines) if methods else []
     for method in methods:
         row = row_of_cell[method, ""]
-        lines = [
-            Line(f"detected {a}", tuple(Cell(words.count(row[f"{a}_{b}"]), "", _case(a, b)) for b in CASES))
-            for a in CASES
-        ]
-        columns = tuple(f"pseudo-labels {b}" for b in CASES)
-        grids.append(Grid(clean(method), "How often which case met which", columns, tuple(lines)))
+        lines = {f"detected {a}": [Cell(words.count(row[f"{a}_{b}"]), shade=_case(a, b)) for b in CASES] for a in CASES}
+        columns = [f"pseudo-labels {b}" for b in CASES]
+        grids += grid(clean(method), "How often which case met which", columns, lines)
     return grids
 
 
-def _of_biased(row: Row) -> str:
-    return f"{words.signed(number(row['agreement_of_biased']))} of the biased"
+def _agreement(row: Row | None) -> Cell:
+    if row is None:
+        return Cell(words.UNKNOWN, shade="")
+    of_biased = f"{words.signed(number(row['agreement_of_biased']))} of the biased"
+    return Cell(signed(row["agreement"]).text, [of_biased], shade="")
 
 
 def _case(a: str, b: str) -> str:
@@ -170,9 +152,9 @@ def _case(a: str, b: str) -> str:
     return "against d3" if "none" not in (a, b) else ""
 
 
-def threshold_grids(rows: Sequence[Row], many: str) -> list[Grid]:
+def threshold_grids(rows: Sequence[Row], many: str) -> list[Block]:
     """Builds App. C: HIT − FH from the ground truth, as tested."""
-    grids = []
+    grids: list[Block] = []
     for method in dict.fromkeys(row["method"] for row in rows):
         selected = [
             row
@@ -182,12 +164,12 @@ def threshold_grids(rows: Sequence[Row], many: str) -> list[Grid]:
         taus = sorted({row["tau"] for row in selected})
         row_of_cell = {(row["threshold"], row["tau"]): row for row in selected}
         gains = {key: number(row["hit"]) - number(row["false_hit"]) for key, row in row_of_cell.items()}
-        lines = [
-            Line(words.decimal(threshold), tuple(signed(gains[threshold, tau]) for tau in taus))
+        lines = {
+            words.decimal(threshold): [signed(gains[threshold, tau]) for tau in taus]
             for threshold in sorted({row["threshold"] for row in selected})
-        ]
+        }
         caption = "HIT − FH of the ground truth’s biases; a line for each least cosine, a column for each τ"
-        grids.append(Grid(clean(method), caption, tuple(f"τ = {words.decimal(tau)}" for tau in taus), tuple(lines)))
+        grids += grid(clean(method), caption, [f"τ = {words.decimal(tau)}" for tau in taus], lines)
     return grids
 
 
@@ -272,15 +254,13 @@ SIGNS = {1: "better", -1: "worse", 0: "none"}
 WHAT = {"class": "the class", "value": "the value", "both": "both"}
 
 
-@dataclass(frozen=True)
-class Listing:
-    title: str
-    caption: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+def _listing(title: str, caption: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[Section]:
+    """Returns a table of texts as a section, where there are rows."""
+    table = Table([Column(name) for name in columns], rows, title, style="open models")
+    return [Section(title, [Paragraph(f"{caption}.", "beneath"), table])] if rows else []
 
 
-def ranking_list(rows: Sequence[Row]) -> Listing:
+def ranking_list(rows: Sequence[Row]) -> list[Section]:
     """Lists the strongest attributes of each method and classifier (section 3.5)."""
     top_rows = [row for row in rows if row["rank"] <= SHOWN_RANKS]
     lines = tuple(
@@ -297,14 +277,14 @@ def ranking_list(rows: Sequence[Row]) -> Listing:
         for row in top_rows
     )
     columns = ("Method", "Classifier", "Rank", "Attribute", "Mean |φ|", "Interval", "Classes", "Biased values")
-    return Listing("Attributes, aggregated over classes", "The strongest first", columns, lines)
+    return _listing("Attributes, aggregated over classes", "The strongest first", columns, lines)
 
 
 def _limits(low: float | None, high: float | None) -> str:
     return words.UNKNOWN if low is None or high is None else f"{low:.3f}–{high:.3f}"
 
 
-def match_list(matches: pa.Table, thresholds: Mapping[str, float]) -> Listing:
+def match_list(matches: pa.Table, thresholds: Mapping[str, float]) -> list[Section]:
     """Lists matches, the nearest first, including those below the least threshold (App. K)."""
     rows = sorted(
         (row for row in matches.to_pylist() if row["truth_tested"] and row["rank"] == 1),
@@ -324,7 +304,7 @@ def match_list(matches: pa.Table, thresholds: Mapping[str, float]) -> Listing:
             )
         )
     columns = ("Method", "Classifier, class", "Ground truth", "Nearest detected", "Cosine", "Matches at")
-    return Listing("Matches", "In words, with the direction that either side says", columns, tuple(lines))
+    return _listing("Matches", "In words, with the direction that either side says", columns, tuple(lines))
 
 
 def _spread(rows: Sequence[Row]) -> list[Row]:
@@ -335,7 +315,7 @@ def _spread(rows: Sequence[Row]) -> list[Row]:
     return [rows[int(i * step)] for i in range(SHOWN_MATCHES)]
 
 
-def shown_list(rows: Sequence[Row]) -> Listing:
+def shown_list(rows: Sequence[Row]) -> list[Section]:
     lines = tuple(
         (
             clean(row["method"]),
@@ -347,10 +327,10 @@ def shown_list(rows: Sequence[Row]) -> Listing:
         for row in rows
     )
     columns = ("Method", "Images that show", "Share", "Interval", "Images")
-    return Listing("What the drawn images show", "As the model that answers questions sees it", columns, lines)
+    return _listing("What the drawn images show", "As the model that answers questions sees it", columns, lines)
 
 
-def proposer_list(rows: Sequence[Row]) -> Listing:
+def proposer_list(rows: Sequence[Row]) -> list[Section]:
     lines = tuple(
         (
             clean(row["method"]),
@@ -369,7 +349,7 @@ def proposer_list(rows: Sequence[Row]) -> Listing:
         "Method", "Language model", "Classes", "Attributes", "a class", "Values", "Captions", "Rejected replies",
         "Biased, as tested",
     )  # fmt: skip
-    return Listing("What was proposed", "One row a method; compare methods that differ in the model", columns, lines)
+    return _listing("What was proposed", "One row a method; compare methods that differ in the model", columns, lines)
 
 
 def strongest(detected: pa.Table, most: int) -> list[tuple[str, str, str]]:
@@ -380,66 +360,68 @@ def strongest(detected: pa.Table, most: int) -> list[tuple[str, str, str]]:
     return list(keys)[:most]
 
 
-# The report of a run of `c2b evaluate`, one self-contained HTML file, and its results as one JSON file beside it.
-
-
-# The page of an evaluation: the counterparts of Classifier-to-Bias' Tables 1 to 4, Figures 3 to 6 and appendices.
-
-
 FIGURES = 4
 
 
-@dataclass(frozen=True)
-class Figure:
-    title: str
-    svg: str
-
-
-@dataclass(frozen=True)
-class EvaluateView:
-    title: str
-    headline: str
-    scale: str
-    notices: tuple[str, ...]
-    outcomes: tuple[Grid, ...]
-    paper_outcomes: tuple[Grid, ...]
-    differences: Grid | None
-    agreement: tuple[Grid, ...]
-    paper_agreement: tuple[Grid, ...]
-    biases: tuple[Figure, ...]
-    recall: Figure | None
-    recall_grid: Grid | None
-    thresholds: tuple[Grid, ...]
-    lists: tuple[Listing, ...]
-    settings: tuple[tuple[str, str], ...]
+TERMS = (
+    "A bias of the ground truth is a difference in a classifier’s accuracy on a class between images with a value "
+    "and those without it. By the paper’s rule it counts where it exceeds τ; as tested, where besides the "
+    "hypothesis that it does not is rejected, at the false discovery rate over all. Detected biases count by the "
+    "same two rules.",
+    "Names match where the cosine of their sentence embeddings reaches a threshold: the one that was set, and one "
+    "that hardly any two names of the ground truth reach, which mean different things. A name that denies, such "
+    "as “no beard”, is taken for what it denies, with its direction turned. A bias is a hit where what it matches "
+    "has the same direction, a false hit where it has the other one, else a miss. Intervals are of a bootstrap "
+    "over pairs of classifier and class.",
+    "B2T sees which images were answered wrong: keywords of their captions, scored by how much more similar wrong "
+    "images are to them than right ones. A positive score is a bias against. Its τ is in points, cosine × 100. "
+    "Pseudo-labels are answers of a model; +1 is also paid where both sides find nothing, which is why the 3 × 3 "
+    "table stands beside it.",
+)
 
 
 def evaluate_page(results: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> str:
-    """Renders the page. `results`: the content of results.json; `tables`: the tables that it leaves out."""
-    return render("evaluate.html.j2", evaluate_view(results, tables), (*STYLES, "browse.css"))
-
-
-def evaluate_view(results: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> EvaluateView:
-    table_rows = results["tables"]
+    """Returns the page as HTML. `results`: the content of results.json; `tables`: the tables that it leaves out."""
+    rows = results["tables"]
     thresholds = {kind: value for kind, value in results["thresholds"].items() if value is not None}
-    means = recall_means(tables["recall"].to_pylist()) if "recall" in tables else {}
-    return EvaluateView(
+    outcomes = [*outcome_grids(rows["agreement"], TESTED, thresholds), *difference_grid(rows["differences"])]
+    agreement = agreement_grids(rows["vqa"], TESTED)
+    others = threshold_grids(tables["thresholds"].to_pylist(), results["many"])
+    return Page(
         title=clean(results["task"]),
-        headline=_headline(table_rows["agreement"], next(iter(thresholds), "")),
-        scale=_scale(results, tables),
-        notices=(*map(clean, results["notes"]), *_notices(tables)),
-        outcomes=tuple(outcome_grids(table_rows["agreement"], TESTED, thresholds)),
-        paper_outcomes=tuple(outcome_grids(table_rows["agreement"], PAPER, thresholds)),
-        differences=difference_grid(table_rows["differences"]) if table_rows["differences"] else None,
-        agreement=tuple(agreement_grids(table_rows["vqa"], TESTED)),
-        paper_agreement=tuple(agreement_grids(table_rows["vqa"], PAPER)),
-        biases=tuple(_biases(tables["detected"], results["tau"])),
-        recall=Figure("recall@A·K, of what A·K images can hold", recall_figure(means)) if means else None,
-        recall_grid=_recall_grid(means) if means else None,
-        thresholds=tuple(threshold_grids(tables["thresholds"].to_pylist(), results["many"])),
-        lists=tuple(_lists(table_rows, tables, thresholds)),
-        settings=tuple(_settings(results)),
-    )
+        suffix="detected biases evaluated",
+        kicker="Detected biases, held against ground truth",
+        head=(
+            Paragraph(_headline(rows["agreement"], next(iter(thresholds), "")), "tally"),
+            Paragraph(_scale(results, tables), "scale"),
+            *(Paragraph(notice, "notice") for notice in (*map(clean, results["notes"]), *_notices(tables))),
+        ),
+        sections=(
+            Section(
+                "Ground truth and detected (Tables 1 and 2)",
+                [*outcomes, Details("By the paper’s rule", outcome_grids(rows["agreement"], PAPER, thresholds))],
+            ),
+            *(
+                [
+                    Section(
+                        "Agreement with pseudo-labels (Tables 3 and 4)",
+                        [*agreement, Details("By the paper’s rule", agreement_grids(rows["vqa"], PAPER))],
+                    )
+                ]
+                if agreement
+                else []
+            ),
+            *_biases(tables["detected"], results["tau"]),
+            *_retrieval(tables["recall"].to_pylist() if "recall" in tables else []),
+            *ranking_list(rows["ranking"]),
+            *match_list(tables["matches"], thresholds),
+            *proposer_list(rows["proposers"]),
+            *shown_list(rows["shown"]),
+            Section("Other thresholds (Appendix C)", others),
+            Section("How it was evaluated", [Terms(TERMS), Pairs(_settings(results))]),
+        ),
+        styles=(*STYLES, "browse.css"),
+    ).html()
 
 
 def _headline(rows: Sequence[Row], kind: str) -> str:
@@ -480,39 +462,28 @@ def _notices(tables: Mapping[str, pa.Table]) -> list[str]:
     ]
 
 
-def _biases(detected: pa.Table, tau: float) -> list[Figure]:
-    return [
+def _biases(detected: pa.Table, tau: float) -> list[Section]:
+    figures = [
         Figure(
-            f"{clean(key[0])}: {clean_setting(key[1])}, {clean(key[2])}",
-            bias_figure(detected, key, tau, f"bias-{i}"),
+            bias_figure(detected, key, tau, f"bias-{i}"), f"{clean(key[0])}: {clean_setting(key[1])}, {clean(key[2])}"
         )
         for i, key in enumerate(strongest(detected, FIGURES))
     ]
+    return [Section("Biases of a class (Figures 3 to 5)", [Columns(figures, "galleries wide")])] if figures else []
 
 
-def _recall_grid(means: Mapping[str, Sequence[tuple[float, float, float]]]) -> Grid:
-    shares = [share for share, _, _ in next(iter(means.values()))]
-    lines = tuple(
-        Line(
-            KINDS[kind][0],
-            tuple(Cell(words.percent(reach), words.percent(recall)) for _, reach, recall in points),
-        )
+def _retrieval(rows: Sequence[Row]) -> list[Section]:
+    means = recall_means(rows)
+    if not means:
+        return []
+    lines = {
+        KINDS[kind][0]: [Cell(words.percent(reach), [words.percent(recall)], shade="") for _, reach, recall in points]
         for kind, points in means.items()
-    )
+    }
     caption = "Of the A·K nearest images, how many are relevant; beneath, of all K relevant ones. Means over captions"
-    return Grid("recall@A·K", caption, tuple(f"A = {share:g}" for share in shares), lines)
-
-
-def _lists(
-    table_rows: Mapping[str, Any], tables: Mapping[str, pa.Table], thresholds: Mapping[str, float]
-) -> list[Listing]:
-    listings = [
-        ranking_list(table_rows["ranking"]),
-        match_list(tables["matches"], thresholds),
-        proposer_list(table_rows["proposers"]),
-        shown_list(table_rows["shown"]),
-    ]
-    return [listing for listing in listings if listing.rows]
+    columns = [f"A = {share:g}" for share, _, _ in next(iter(means.values()))]
+    figure = Figure(recall_figure(means), "recall@A·K, of what A·K images can hold")
+    return [Section("Retrieval (Figure 6)", [figure, *grid("recall@A·K", caption, columns, lines)])]
 
 
 def _settings(results: Mapping[str, Any]) -> list[tuple[str, str]]:

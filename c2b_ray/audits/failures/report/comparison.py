@@ -14,7 +14,7 @@ from c2b_ray.audits.failures.report.labels import at_baseline
 from c2b_ray.audits.failures.report.rows import Hypothesis, Tally, share
 from c2b_ray.audits.failures.report.sentences import Facts, says, target_of
 from c2b_ray.report import words
-from c2b_ray.report.comparison import Heading, Pages, Rows, difference_texts
+from c2b_ray.report.comparison import DIFFERENCE, Heading, Pages, Rows, difference_texts
 from c2b_ray.report.redact import clean
 
 HEADINGS = (
@@ -23,10 +23,8 @@ HEADINGS = (
     Heading("caption"),
     Heading("A", number=True),
     Heading("B", number=True),
-    Heading("difference", number=True),
-    Heading("interval", number=True, small=True),
+    *DIFFERENCE,
     Heading("times", number=True, page_only=True),
-    Heading("q", number=True),
     Heading("verdicts", page_only=True),
 )
 LONGEST = 400  # characters of a caption on the page
@@ -34,7 +32,6 @@ LONGEST = 400  # characters of a caption on the page
 
 def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
     is_compared = row["p_value"] is not None
-    difference, interval, q = difference_texts(row, _signed)
     verdicts = (row[f"verdict_{side}"] for side in "ab")
     return (
         clean(row["label"]),
@@ -42,10 +39,8 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
         words.shortened(clean(row["caption"]), LONGEST),
         words.rate(row["rate_a"]) if row["draws_a"] else words.UNKNOWN,
         words.rate(row["rate_b"]) if row["draws_b"] else words.UNKNOWN,
-        difference,
-        interval,
+        *difference_texts(row, _signed),
         words.times(row["ratio"]) if is_compared else words.UNKNOWN,
-        q,
         " → ".join("not tested" if verdict is None else verdict.replace("_", " ") for verdict in verdicts),
     )
 
@@ -67,11 +62,25 @@ def _not_compared(rows: Rows) -> str:
 
 
 PAGES = Pages(
-    "failures_comparison.html.j2",
-    {"worse": "Fails more often", "better": "Fails less often", "undetermined": "Undetermined"},
-    HEADINGS,
-    _texts,
-    _not_compared,
+    kicker="Two classifiers compared",
+    title="Where they fail",
+    caption="Failure rates, the largest difference first",
+    terms=(
+        "Hypotheses are the same where label, wrong label, caption and generator are; each label’s baseline is "
+        "compared too. Rates are from draws whose number was fixed before they were drawn, so that what each run "
+        "stopped for has no part in them; the baseline of a label without any confirmation is that of discovery, "
+        "whose number was fixed too.",
+        "**More often** and **less often** where q is at most α\u00a0=\u00a0{alpha}: an exact test of how the "
+        "failures of both divide among them (Przyborowski & Wilenski 1940), adjusted for the false discovery rate "
+        "over all that both have (Benjamini & Hochberg 1995). Intervals of differences combine those of the rates "
+        "(Newcombe 1998). Of runs with one seed and one generator both classifiers saw the same images, and "
+        "counts alone are kept: tests and intervals hold however the failures of both go together, even where "
+        "each fails on what the other gets right, and are too careful where both fail on the same images.",
+    ),
+    titles={"worse": "Fails more often", "better": "Fails less often", "undetermined": "Undetermined"},
+    headings=HEADINGS,
+    texts=_texts,
+    remark=_not_compared,
 )
 
 
