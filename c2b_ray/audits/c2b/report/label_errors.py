@@ -71,7 +71,9 @@ def _of_classifier(
     blocks: list[Block] = [Paragraph(f"{_line(rows)} {_without(before, after)}")]
     if changes:
         blocks.append(Items(changes, style=""))
-    blocks.append(Galleries([Gallery("wrong", "?", "Label, and what the classifier answered", pictures)], style=""))
+    blocks.append(
+        Galleries([Gallery("wrong", "?", "Label, and what the classifier answered", pictures)], style="alone")
+    )
     if more := words.further(len(rows), MOST_PICTURES, "in the run’s label_errors.parquet"):
         blocks.append(Paragraph(more, "beneath"))
     return blocks

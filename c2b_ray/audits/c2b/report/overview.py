@@ -153,9 +153,9 @@ def _heat_cell(
     return blocks.Cell(
         (Span(sign, style="sign mark"), Span(name, style="unseen"), Span(" "), Span(phi, style="phi")),
         [value],
-        f"cell {state}",
-        description,
+        title=description,
         link=f"#{link}" if link else "",
+        shade=state,
     )
 
 

@@ -58,6 +58,7 @@ from c2b_ray.report.blocks import (
     Page,
     Paragraph,
     Section,
+    assumed,
     made,
     setup,
     spec,
@@ -75,7 +76,6 @@ MOST_DETAILED = 24  # groups with a plot and pictures; the others are tables
 MOST_TABLES = 120  # groups that are tables; the others are counted
 MOST_SENTENCES = 40
 MOST_UNFOLDED = 8  # sentences that show at first
-MOST_ASSUMED = 3  # settings of models that the head names
 
 
 @dataclass(frozen=True)
@@ -240,22 +240,9 @@ def _head(
     return [
         *([Paragraph(unfinished_line, "notice")] if unfinished_line else []),
         *blocks,
-        *_assumed(run_method),
+        *assumed(run_method),
         Paragraph(" ".join(accuracy), "scale"),
     ]
-
-
-def _assumed(run_method: Method) -> list[Paragraph]:
-    """Returns that settings of models are assumed; nothing where none is."""
-    number = len(run_method.assumptions)
-    if not number:
-        return []
-    are, them = ("are", "them") if number > 1 else ("is", "it")
-    first = [(Span(f"{fact.name} of "), spec(model.spec)) for model, fact in run_method.assumptions[:MOST_ASSUMED]]
-    listed = [span for i, spans in enumerate(first) for span in (*([Span(", ")] if i else []), *spans)]
-    line = f"{words.plural(number, 'setting')} of the models {are} assumed, because nothing states {them}: "
-    end = (Span(". See "), Span("how it was made", link="#made"), Span("."))
-    return [Paragraph((Span(line), *listed, *end), "notice")]
 
 
 def _found_section(

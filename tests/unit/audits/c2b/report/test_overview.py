@@ -58,7 +58,7 @@ def groups_of(*rows: dict[str, Any]) -> list[Group]:
 def test_a_place_of_the_map_shows_what_matters_most(rows: list[dict[str, Any]], state: str, value: str) -> None:
     (group,) = groups_of(*rows)
     place = heat(group)
-    assert place.style.split(" ")[1] == state
+    assert place.shade.split(" ")[0] == state
     assert place.lines == ([value] if value else [])
 
 
@@ -172,7 +172,7 @@ def test_findings_of_all_classifiers_share_one_table() -> None:
     (details,) = found_cells(found, {"x": "X", "y": "Y"}, {}, "Accuracy")
     (table,) = details.blocks
     assert [column.name for column in table.columns[2:]] == ["X", "Y"]
-    assert [[cell.style.split(" ")[1] for cell in row.cells[2:]] for row in table.rows] == [
+    assert [[cell.shade.split(" ")[0] for cell in row.cells[2:]] for row in table.rows] == [
         ["none", "for"], ["against", "undetermined"],
     ]  # fmt: skip
     assert [row.data["verdict"] for row in table.rows] == ["none\nfor", "against\nundetermined"]
