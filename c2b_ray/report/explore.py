@@ -17,7 +17,9 @@ from PIL import Image
 
 from c2b_ray.errors import ImageError
 from c2b_ray.report import words
+from c2b_ray.report.blocks import Columns, Details, Figure, Fragment, Paragraph, Section, Table
 from c2b_ray.report.pictures import is_jpeg_within, small, uri
+from c2b_ray.report.words import Column, Span
 from c2b_ray.stats.classification import precision_recall_f1, reliability, two_class_curves
 from c2b_ray.stats.clustering import principal_plane
 from c2b_ray.text import visible
@@ -135,6 +137,44 @@ class Explore:
     line: str = ""
     data: Markup | None = None
     measured: tuple[Measured, ...] = ()
+
+
+def explore_section(of: Explore) -> list[Section]:
+    """Returns the section; nothing where there is nothing to look at."""
+    if of.data is None:
+        return []
+    tables = [_details(one, len(of.measured) > 1) for one in of.measured]
+    return [
+        Section(
+            "Explore",
+            [Paragraph(of.line, "intro"), Fragment("explore.html.j2", of.data), *tables],
+            "explore",
+            "Explore",
+        )
+    ]
+
+
+def _details(of: Measured, several: bool) -> Details:
+    """Returns the table and the curves of a classifier."""
+    trust = ", and how far its confidence can be trusted" if of.charts else ""
+    name = (Span(": "), Span(of.name, True, "spec")) if several else ()
+    columns = [
+        Column("Class"),
+        *(Column(measure, number=True) for measure in ("Images", "Precision", "Recall", "F1")),
+        Column(of.last),
+    ]
+    table = Table(
+        columns,
+        [(row.name, row.images, row.precision, row.recall, row.f1, row.last) for row in of.rows],
+        name=f"Precision, recall and F1, {of.name}",
+        style="",
+        caption="Lowest F1 first, over the images of this run: precision changes with how many of each class there are",
+        sortable=True,
+        more=f"And {of.more} more classes." if of.more else "",
+    )
+    charts = [Columns([Figure(svg, heading, "") for heading, svg in of.charts], "charts")] if of.charts else []
+    summary = (Span("Precision, recall and F1 of each class"), *name, Span(trust))
+    return Details(summary, [*charts, table], style="measured")
 
 
 def sample(images: Images, most: int = MOST_IMAGES, seed: int = 0) -> Ints:

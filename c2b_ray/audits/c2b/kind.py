@@ -66,7 +66,7 @@ AUDIT = Audit(
     run_class="c2b_ray.audits.c2b.run:C2BRun",
     manifest_class="c2b_ray.audits.c2b.run:C2BManifest",
     report="c2b_ray.audits.c2b.report.page:write_report",
-    summary="c2b_ray.audits.c2b.report.headline:summary",
+    summary="c2b_ray.audits.c2b.report.summary:summary",
     exports={
         "csv": "c2b_ray.audits.c2b.exports:csv",
         "json": "c2b_ray.audits.c2b.exports:json",

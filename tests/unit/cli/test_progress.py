@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 from rich.markup import escape
 
-from c2b_ray.audits.c2b.report.headline import findings_table
 from c2b_ray.audits.c2b.report.ranking import leading, ranked
+from c2b_ray.audits.c2b.report.summary import findings_table
 from c2b_ray.audits.kit.progress import Event
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.cli import show

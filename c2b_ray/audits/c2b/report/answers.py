@@ -15,8 +15,8 @@ from statistics import median
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.report import intersections, perturbations
-from c2b_ray.audits.c2b.report.findings import SIGNS, caveats, finding, galleries, mistaken
-from c2b_ray.audits.c2b.report.gallery import Examples
+from c2b_ray.audits.c2b.report.findings import SIGNS, beneath, caveats, mistaken
+from c2b_ray.audits.c2b.report.gallery import Examples, galleries
 from c2b_ray.audits.c2b.report.headline import near_misses, what_settles
 from c2b_ray.audits.c2b.report.look_answers import NamedByAttribute, named_sentence
 from c2b_ray.audits.c2b.report.method import ACCURACY, DerivedValues, shown, titled
@@ -113,7 +113,6 @@ def _of_groups(
         group, lead, same_images = members[0]
         classifiers_alike = [cell.classifier for _, cell, _ in members if cell.target_class == lead.target_class]
         name = names[group.classifier]
-        shown_finding = finding(group, name, confidence, links[group.key], same_images, derived)
         lines_below = (*_evidence(lead, confidence), mistaken(lead), *_also([cell for _, cell, _ in members[1:]], lead))
         scored_answers.append(
             (
@@ -122,7 +121,7 @@ def _of_groups(
                     verdict=lead.verdict,
                     sign=SIGNS[lead.verdict],
                     sentence=in_counts(group, lead, _of_classifier(classifiers_alike, names)),
-                    beneath=(*filter(None, lines_below), *(shown_finding.beneath if shown_finding else ())),
+                    beneath=(*filter(None, lines_below), *beneath(group, lead, same_images, derived)),
                     link=links[group.key] if group.key in examples else "",
                     galleries=_four(
                         examples[group.key], (lead.n - lead.correct, lead.correct), lead.verdict, thumbnail_set, name

@@ -1,28 +1,24 @@
 """A group of cells as sentences: its finding, and the findings that mirror it.
 
 Because an attribute's φ sum to 0, a value that does badly makes its others look good. So a group is one finding: the
-lead is the finding with the largest |φ|, the others are folded beneath it. Knows words, not pages.
+lead is the finding with the largest |φ|, the others are folded beneath it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from c2b_ray.audits.c2b.report.gallery import Example, Examples
-from c2b_ray.audits.c2b.report.method import ACCURACY, DerivedValues, metric_named, shown, shown_range, titled
+from c2b_ray.audits.c2b.report.method import ACCURACY, DerivedValues, metric_named, shown, titled
 from c2b_ray.audits.c2b.report.ranking import Cell, Group, on_one_caption
-from c2b_ray.report import words
-from c2b_ray.report.forest import BAND, RULE, Forest, ForestRow, forest_svg
-from c2b_ray.report.pictures import RIGHT, WRONG, Gallery, Picture, ThumbnailSet
-from c2b_ray.report.redact import clean
+from c2b_ray.report import blocks, words
+from c2b_ray.report.blocks import FoundRow
 from c2b_ray.report.words import Sentence, Span
 from c2b_ray.stats import wilson_interval
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 
 SIGNS = {"against": "▼", "for": "▲", "none": "●", "undetermined": "◇"}
@@ -36,50 +32,62 @@ BASES = {"captions": "on unverified captions", "verifier": "on the verifier’s 
 ONE_CAPTION = "on one caption"
 """For cells whose difference may be their caption's: no interval holds how much captions differ."""
 
-
-@dataclass(frozen=True)
-class Finding:
-    """A group's lead in a sentence, and in brief; `mistaken` tells what the class is taken for, `beneath` lists the
-    other values' findings."""
-
-    link: str
-    target_class: str
-    attribute: str
-    verdict: str
-    sign: str
-    sentence: Sentence
-    brief: str
-    mistaken: str
-    beneath: tuple[str, ...]
+_PAPER = {1: f"{SIGNS['for']}{words.FIXED}for", -1: f"{SIGNS['against']}{words.FIXED}against", 0: "no bias"}
 
 
-def finding(
+def sign_of(verdict: str) -> Sentence:
+    """Returns a verdict's sign, and its name for those who do not see it."""
+    return Span(SIGNS[verdict], style=f"sign verdict {verdict}"), Span(NAMES[verdict], style="unseen")
+
+
+def key_of(verdict: str) -> Span:
+    """Returns a verdict's sign and name, for a legend."""
+    return Span(f"{SIGNS[verdict]}{words.FIXED}{NAMES[verdict]}", style=f"verdict {verdict}")
+
+
+def paper_cell(cell: Cell) -> blocks.Cell:
+    """Returns the paper's verdict on a cell, marked where it is another than ours."""
+    word = _PAPER[cell.paper_verdict]
+    differs = (Span(f"{word} "), Span("≠", style="differs", title="the two rules disagree"))
+    return blocks.Cell(differs if cell.disagrees else word, style="paper")
+
+
+def value_cell(attribute: str, value: str) -> blocks.Cell:
+    """Returns an attribute and its value, for a row of a table."""
+    return blocks.Cell((Span(f"{attribute}: "), Span(value, strong=True)))
+
+
+def found_row(
     group: Group,
     classifier: str,
     confidence: float,
     link: str,
-    alike: Sequence[Group] = (),
+    similar: Sequence[Group] = (),
     derived: DerivedValues | None = None,
-) -> Finding | None:
+) -> FoundRow | None:
     """Returns the finding of a group, with its classifier named `classifier`; None where nothing was found.
 
-    `alike`: groups of other attributes with the same finding on largely the same images. `derived`: says what the value
-    of a derived attribute means.
+    Beneath it: what the class is taken for, and what `beneath` returns. `link`: the id of its details.
     """
     lead = group.lead
     if lead is None:
         return None
-    return Finding(
-        link=link,
-        target_class=lead.target_class,
-        attribute=lead.attribute,
-        verdict=lead.verdict,
-        sign=SIGNS[lead.verdict],
-        sentence=sentence(group, lead, classifier, confidence),
-        brief=_brief(lead),
-        mistaken=mistaken(lead),
-        beneath=(*_explained(lead, derived), *_beneath(group, lead), *_alike(alike)),
+    return FoundRow(
+        lead.verdict,
+        SIGNS[lead.verdict],
+        sentence(group, lead, classifier, confidence),
+        (*filter(None, [mistaken(lead)]), *beneath(group, lead, similar, derived)),
+        link,
+        {"class": lead.target_class, "attribute": lead.attribute, "verdict": lead.verdict},
     )
+
+
+def beneath(
+    group: Group, lead: Cell, similar: Sequence[Group] = (), derived: DerivedValues | None = None
+) -> tuple[str, ...]:
+    """Returns what a finding's value means, where its attribute was derived, and what else was found: other values of
+    the group, and `similar` groups of other attributes, which have the same finding on largely the same images."""
+    return (*_explained(lead, derived), *_other_values(group, lead), *_same_images(similar))
 
 
 def sentence(group: Group, lead: Cell, classifier: str, confidence: float) -> Sentence:
@@ -128,7 +136,8 @@ def _confirmed(lead: Cell) -> str:
     return f"; on fresh images φ{words.FIXED}{words.signed(lead.phi_confirmed)} ({interval})"
 
 
-def _brief(lead: Cell) -> str:
+def brief(lead: Cell) -> str:
+    """Returns a finding in a few words."""
     compared = f"{shown(lead.metric, lead.accuracy)} against {shown(lead.metric, lead.others)}"
     if lead.metric != ACCURACY:
         level = f"{titled(lead.metric)} is {_LEVELS[lead.verdict]}"
@@ -161,7 +170,7 @@ def _others(group: Group, lead: Cell) -> str:
     return other_values[0] if len(other_values) == 1 else "the other values"
 
 
-def _beneath(group: Group, lead: Cell) -> tuple[str, ...]:
+def _other_values(group: Group, lead: Cell) -> tuple[str, ...]:
     further = [cell for cell in group.cells if cell.is_finding and cell is not lead]
     further.sort(key=lambda cell: -cell.size)
     same_direction = [cell for cell in further if cell.verdict == lead.verdict]
@@ -183,7 +192,7 @@ def _explained(lead: Cell, derived: DerivedValues | None) -> tuple[str, ...]:
     return (line,) if line else ()
 
 
-def _alike(groups: Sequence[Group]) -> tuple[str, ...]:
+def _same_images(groups: Sequence[Group]) -> tuple[str, ...]:
     leads = [group.lead for group in groups if group.lead is not None]
     return tuple(
         f"Says the same: {lead.attribute} is {lead.bias_class} ({words.signed(lead.phi)}), {lead.group_reason}."
@@ -193,195 +202,6 @@ def _alike(groups: Sequence[Group]) -> tuple[str, ...]:
 
 def _named(cells: list[Cell]) -> str:
     return words.listed([f"{cell.bias_class} ({words.signed(cell.phi)})" for cell in cells])
-
-
-# View of one group: its finding, its forest plot, a row per value, and pictures of the lead cell.
-
-
-LONGEST_CAPTION = 110
-LEAST_CORRECTION = 0.01  # of φ, to be worth reporting
-_PAPER = {1: f"{SIGNS['for']}{words.FIXED}for", -1: f"{SIGNS['against']}{words.FIXED}against", 0: "no bias"}
-
-
-@dataclass(frozen=True)
-class ValueRow:
-    """A value's numbers as text, empty where there is none. `range`: of a value that was cut from numbers;
-    `wanted`: the number of images planned for the cell, where it got fewer; `basis`: the evidence of a finding,
-    where it is neither labels nor a calibrated verifier, and where it is one caption's. `verdict` is the term in
-    the scores, `verdict_name` the page's; `phi_observed` is empty where the correction for what images show hardly
-    changed φ."""
-
-    value: str
-    range: str
-    lead: bool
-    right: str
-    images: str
-    wanted: str
-    errors: str
-    accuracy: str
-    accuracy_interval: str
-    phi: str
-    phi_interval: str
-    phi_observed: str
-    phi_confirmed: str
-    q: str
-    verdict: str
-    verdict_name: str
-    sign: str
-    basis: str
-    because: str
-    paper: str
-    disagrees: bool
-
-
-@dataclass(frozen=True)
-class GroupView:
-    """`forest` is an <svg> element, empty for a group that is shown as a table alone."""
-
-    link: str
-    target_class: str
-    attribute: str
-    finding: Finding
-    rows: tuple[ValueRow, ...]
-    forest: str
-    shared_caption: str
-    galleries: tuple[Gallery, ...]
-
-
-def paper_word(cell: Cell) -> str:
-    """The paper's verdict on a cell."""
-    return _PAPER[cell.paper_verdict]
-
-
-def value_rows(group: Group, derived: DerivedValues | None = None) -> tuple[ValueRow, ...]:
-    lead = group.lead
-    return tuple(_row(cell, cell is lead, derived) for cell in group.cells)
-
-
-def _row(cell: Cell, lead: bool, derived: DerivedValues | None) -> ValueRow:
-    return ValueRow(
-        value=cell.bias_class,
-        range=derived.range_of(cell.target_class, cell.attribute, cell.bias_class) if derived else "",
-        lead=lead,
-        right=words.count(cell.correct),
-        images=words.count(cell.n),
-        wanted=f"{words.count(cell.wanted)} asked for" if cell.wanted and cell.wanted > cell.n else "",
-        errors=f"{words.count(cell.errors)} failed" if cell.errors else "",
-        accuracy=shown(cell.metric, cell.accuracy),
-        accuracy_interval=shown_range(cell.metric, cell.accuracy_low, cell.accuracy_high),
-        phi=words.signed(cell.phi),
-        phi_interval=words.signed_range(cell.phi_low, cell.phi_high),
-        phi_observed=words.signed(cell.phi_observed) if abs(cell.phi - cell.phi_observed) > LEAST_CORRECTION else "",
-        phi_confirmed=""
-        if math.isnan(cell.phi_confirmed)
-        else f"{words.signed(cell.phi_confirmed)} "
-        f"({words.signed_range(cell.phi_confirmed_low, cell.phi_confirmed_high)})",
-        q=words.small_probability(cell.q_value),
-        verdict=cell.verdict,
-        verdict_name=NAMES[cell.verdict],
-        sign=SIGNS[cell.verdict],
-        basis=", ".join(caveats(cell)) if cell.is_finding else "",
-        because=cell.because if cell.verdict == "undetermined" else "",
-        paper=paper_word(cell),
-        disagrees=cell.disagrees,
-    )
-
-
-def galleries(
-    examples: Examples, counts: tuple[int, int], verdict: str, thumbnail_set: ThumbnailSet, name: str
-) -> tuple[Gallery, ...]:
-    """The wrong and the right examples of a finding, the most informative first; an empty kind is left out. `counts`:
-    of all its wrong and right answers."""
-    kinds = (("wrong", WRONG, examples.wrong, counts[0]), ("right", RIGHT, examples.right, counts[1]))
-    captions_differ = shared_caption(examples) == ""
-    ordered = kinds if verdict == "against" else kinds[::-1]
-    return tuple(
-        Gallery(
-            verdict=kind,
-            sign=sign,
-            title=f"{kind.capitalize()}: {words.count(len(pictured))} of {words.count(number)}",
-            pictures=tuple(_picture(example, thumbnail_set, name, captions_differ) for example in pictured),
-        )
-        for kind, sign, pictured, number in ordered
-        if pictured
-    )
-
-
-def shared_caption(examples: Examples) -> str:
-    """Returns the caption that all pictures share, or an empty text."""
-    captions = {
-        (_origin(example), example.caption, example.retrieved) for example in (*examples.wrong, *examples.right)
-    }
-    if len(captions) != 1:
-        return ""
-    origin, caption, retrieved = captions.pop()
-    return f"{origin} “{words.shortened(caption, LONGEST_CAPTION)}”{', nearest first' if retrieved else ''}"
-
-
-def _origin(example: Example) -> str:
-    return "Retrieved for" if example.retrieved else "Made for" if example.generated else "Labelled"
-
-
-def _picture(example: Example, thumbnail_set: ThumbnailSet, name: str, with_caption: bool) -> Picture:
-    caption = words.shortened(example.caption, LONGEST_CAPTION)
-    probability = "" if math.isnan(example.label_probability) else f"{example.label_probability:.2f}"
-    probability_text = f" with probability {probability}" if probability else ""
-    outcome = "right" if example.right else "wrong"
-    return Picture(
-        source=thumbnail_set.thumbnails.get(example.image_id, ""),
-        key=clean(thumbnail_set.keys.get(example.image_id, "")),
-        alt=f"{_origin(example)} “{caption}”. {name} says {example.label}{probability_text}: {outcome}.",
-        label=example.label,
-        probability=probability,
-        stands_for="" if example.label.lower() == example.predicted_class.lower() else example.predicted_class,
-        caption=f"{_origin(example)} “{caption}”" if with_caption else "",
-    )
-
-
-# A group's forest plot: φ of every value with its interval, the band within ±τ shaded, as an SVG text.
-
-
-ENDS = ("← worse than the others", "better →")
-
-
-def forest_plot(group: Group, tau: float, salt: str) -> str:
-    """An <svg> element, a row per cell in the group's order. `salt` keeps its ids apart from other plots' on a page."""
-    rows = [ForestRow(cell.bias_class, cell.phi, cell.phi_low, cell.phi_high, cell.verdict) for cell in group.cells]
-    forest = Forest(rows, description(group, tau), ENDS)
-    return forest_svg(forest, lambda axes: _dress(axes, group.cells, tau), salt)
-
-
-def description(group: Group, tau: float) -> str:
-    """The text for a reader who cannot see the plot."""
-    rows = [
-        f"{cell.bias_class} {words.signed(cell.phi)} ({words.signed_range(cell.phi_low, cell.phi_high)})"
-        if not math.isnan(cell.phi)
-        else f"{cell.bias_class} without data"
-        for cell in group.cells
-    ]
-    return f"φ by {group.attribute} for {group.target_class}, band ±{words.decimal(tau)}: {'; '.join(rows)}."
-
-
-def _dress(axes: Axes, cells: tuple[Cell, ...], tau: float) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    axes.set_xlim(*_limits(cells, tau))
-    axes.axvspan(-tau, tau, color=BAND, linewidth=0, clip_on=False)
-    axes.axvline(0, color=RULE, linewidth=1, clip_on=False)
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
-
-
-def _limits(cells: tuple[Cell, ...], tau: float) -> tuple[float, float]:
-    finite = [limit for cell in cells for limit in (cell.phi_low, cell.phi_high, cell.phi) if not math.isnan(limit)]
-    least, most = min([*finite, -2 * tau, -0.02]), max([*finite, 2 * tau, 0.02])
-    margin = 0.04 * (most - least)
-    return least - margin, most + margin
-
-
-def _tick(value: float) -> str:
-    digits = f"{abs(value):.2f}".rstrip("0").rstrip(".")
-    return f"{words.MINUS}{digits}" if value < 0 and digits != "0" else digits
 
 
 # Attributes whose values are themselves classes: does the classifier follow the attribute or the class?

@@ -9,37 +9,20 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import ceil
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.c2b.budget import duplicates
-from c2b_ray.audits.c2b.report import perturbations
-from c2b_ray.audits.c2b.report.findings import NAMES, SIGNS, caveats
-from c2b_ray.audits.c2b.report.intersections import sentence, strongest
-from c2b_ray.audits.c2b.report.label_errors import label_errors_line
-from c2b_ray.audits.c2b.report.look_answers import (
-    followed_looks,
-    followed_sentence,
-    named_by_attributes,
-    named_sentence,
-)
-from c2b_ray.audits.c2b.report.method import ACCURACY, DerivedValues, compared_by, metric_named, right_line, shown
-from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
-from c2b_ray.audits.c2b.report.ranking import Cell, Group, cells_of, leading, ranked, strongest_first
-from c2b_ray.audits.c2b.report.undetermined import copies_line, one_caption_line
-from c2b_ray.audits.c2b.run import C2BRun
-from c2b_ray.audits.c2b.scoring.judge import ScoreRow
+from c2b_ray.audits.c2b.report.findings import NAMES, SIGNS
+from c2b_ray.audits.c2b.report.ranking import Cell
 from c2b_ray.config.audit import ALL_IMAGES, AuditConfig
-from c2b_ray.report import words
-from c2b_ray.report.method import setup_lines
+from c2b_ray.report import blocks, words
+from c2b_ray.report.blocks import Bar, Segment, Table
 from c2b_ray.report.redact import clean
-from c2b_ray.report.words import Column, Summary
+from c2b_ray.report.words import Column, Sentence, Span
 from c2b_ray.stats import wilson_interval
-from c2b_ray.steps.answers import gives_each_label
 
 
 def unfinished(manifest: Mapping[str, Any]) -> str:
@@ -128,57 +111,49 @@ def findings_line(cells: Sequence[Cell], sentences: int) -> str:
     )
 
 
-# One classifier in a line: its accuracy, the number of cells by verdict, and a bar of the shares.
+# Classifiers in a line each: accuracy, the number of cells by verdict, and a bar of the shares.
 
 
 _ORDER = ("against", "for", "undetermined", "none")
 
 
-@dataclass(frozen=True)
-class Segment:
-    """A segment of a bar that is 100 wide."""
-
-    verdict: str
-    start: str
-    width: str
-
-
-@dataclass(frozen=True)
-class Share:
-    verdict: str
-    sign: str
-    name: str
-    number: str
-
-
-@dataclass(frozen=True)
-class ClassifierSummary:
-    """One classifier in a line."""
-
-    name: str
-    right: str
-    shares: tuple[Share, ...]
-    bar: tuple[Segment, ...]
-
-
-def summaries(cells: Sequence[Cell], names: Mapping[str, str]) -> Iterable[ClassifierSummary]:
+def summary_table(cells: Sequence[Cell], names: Mapping[str, str]) -> list[Table]:
+    """Returns a row for each classifier; nothing without cells."""
+    if not cells:
+        return []
+    columns = [
+        Column("Classifier", spec=True),
+        Column("Accuracy", number=True),
+        *(Column(NAMES[verdict], number=True, heading=_mark(verdict)) for verdict in _ORDER),
+        Column("Shares", hidden=True),
+    ]
+    rows: list[list[str | blocks.Cell | Bar]] = []
     for classifier in dict.fromkeys(cell.classifier for cell in cells):
         of_classifier = [cell for cell in cells if cell.classifier == classifier]
         verdicts = Counter(cell.verdict for cell in of_classifier)
         images, right = sum(cell.n for cell in of_classifier), sum(cell.correct for cell in of_classifier)
-        yield ClassifierSummary(
-            name=names[classifier],
-            right=words.percent(right / images if images else float("nan")),
-            shares=tuple(Share(v, SIGNS[v], NAMES[v], words.count(verdicts[v])) for v in _ORDER),
-            bar=tuple(_bar([(verdict, verdicts[verdict] / len(of_classifier)) for verdict in _ORDER])),
+        shares = [(verdict, verdicts[verdict] / len(of_classifier)) for verdict in _ORDER]
+        rows.append(
+            [
+                names[classifier],
+                words.percent(right / images if images else float("nan")),
+                *(words.count(verdicts[verdict]) for verdict in _ORDER),
+                Bar(list(_segments(shares)), ground=False),
+            ]
         )
+    return [Table(columns, rows, style="summary")]
 
 
-def _bar(shares: Sequence[tuple[str, float]]) -> Iterable[Segment]:
+def _mark(verdict: str) -> Sentence:
+    sign = Span(SIGNS[verdict], style=f"sign verdict {verdict}")
+    return sign, Span(f"{words.FIXED}{NAMES[verdict]}", style=f"verdict {verdict}")
+
+
+def _segments(shares: Sequence[tuple[str, float]]) -> Iterable[Segment]:
     start = 0.0
     for verdict, share in shares:
         if share:
-            yield Segment(verdict, f"{100 * start:.2f}", f"{100 * share:.2f}")
+            yield Segment(verdict, f"{100 * share:.2f}", f"{100 * start:.2f}")
         start += share
 
 
@@ -357,173 +332,3 @@ def _groups(cells: Iterable[Cell]) -> dict[tuple[str, str, str], list[Cell]]:
     for cell in cells:
         groups.setdefault((cell.classifier, cell.target_class, cell.attribute), []).append(cell)
     return groups
-
-
-# The terminal summary of a C2B run: its strongest findings, those over all classes and of two values at once, and
-# the number of cells by verdict.
-
-
-MOST_ROWS = 15
-VERDICTS = ("for", "against", "none", "undetermined")
-COLUMNS = (
-    *(Column(name) for name in ("classifier", "class", "attribute", "value")),
-    *(Column(name, number=True) for name in ("right", "φ", "interval of φ", "n")),
-    Column("verdict"),
-    Column("more", number=True),
-)
-_MARKS = {"against": "bad", "for": "good"}
-
-
-def summary(run: C2BRun) -> Summary:
-    scores, config = run.scores, run.config
-    cells, groups = cells_of(scores), leading(ranked(scores))
-    verdicts = {name: sum(cell.verdict == name for cell in cells) for name in VERDICTS}
-    pooled = strongest_pooled(run.read("pooled").to_pylist())
-    pairs = strongest(run.intersections.to_pylist())
-    confidence = 1 - config.alpha
-    lines = [pooled_sentence(row, row["classifier"], confidence) for row in pooled[:MOST_ROWS]]
-    lines += ["".join(span.text for span in sentence(row, row["classifier"], confidence)) for row in pairs[:MOST_ROWS]]
-    perturbed = run.read("perturbations").to_pylist()
-    perturbation_groups = perturbations.strongest(perturbed)
-    lines += [
-        _perturbed_line(perturbation_rows[0], confidence) for perturbation_rows in perturbation_groups[:MOST_ROWS]
-    ]
-    lines += [perturbations.line(perturbed)] if perturbed else []
-    by_column = named_by_attributes(
-        cells, run.captions, run.draws, run.predictions, config.tau, config.alpha, partial(duplicates, run)
-    )
-    named_lines = [
-        "".join(span.text for span in named_sentence(of, cells, f"{of.classifier}: ", confidence)[0])
-        for of in by_column
-    ]
-    told_by_column = {of.classifier for of in by_column}
-    looks = run.read("looks")
-    followed = [
-        "".join(span.text for span in followed_sentence(of, f"{of.classifier}: "))
-        for of in followed_looks(looks, run.read("look_alikes"))
-        if of.classifier not in told_by_column
-    ]
-    stages = two_stages(config, cells, run.captions, run.read("confirmation"))
-    rule = right_line(config, run.manifest.get("rule"))
-    cautions = [line for line in (one_caption_line(cells), copies_line(cells)) if line]
-    right = accuracies(cells, gives_each_label(run.predictions_of(["predicted_class"])))
-    notes = setup_lines(run.manifest)
-    closest = near_misses(cells, config.tau)
-    ahead = (
-        [*(near_line(cell, len(right) > 1, config.tau) for cell in closest), next_step(closest, config)]
-        if cells
-        else []
-    )
-    of_findings, derived = findings_table(groups), DerivedValues(run.manifest)
-    leads = [group.lead for group, _ in groups[:MOST_ROWS] if group.lead is not None]
-    meanings = dict.fromkeys(
-        f"{lead.target_class}, {lead.attribute}: {line}"
-        for lead in leads
-        if (line := derived.explained(lead.target_class, lead.attribute, lead.bias_class))
-    )
-    tally_line = (
-        [tally(cells, len(pooled), len(pairs), sum(map(len, perturbation_groups)))] if cells or not perturbed else []
-    )
-    return Summary(
-        title=of_findings.title,
-        columns=of_findings.columns,
-        rows=of_findings.rows,
-        marks=of_findings.marks,
-        lines=[
-            *named_lines,
-            *followed,
-            *(accuracy_line(accuracy, confidence) for accuracy in right),
-            *meanings,
-            *lines,
-            *filter(None, (compared_by(config), rule, stages)),
-            *cautions,
-            *filter(None, (label_errors_line(run.read("label_errors"), config),)),
-            *tally_line,
-            *filter(None, ahead),
-        ],
-        report=run.report,
-        first=notes or list(filter(None, map(implausible_line, right))),
-        headline=". ".join(
-            [*(line.rstrip(".") for line in [*named_lines, *followed][:1]), *_strongest(groups), *tally_line]
-        )
-        or next(iter(lines), ""),
-        findings={
-            name: sum(cell.is_finding for cell in cells if cell.classifier == name)
-            for name in sorted({cell.classifier for cell in cells})
-        },
-        to_json={
-            "run": run.path,
-            "report": run.report,
-            "setup": run.manifest.get("setup") or [],
-            "accuracy": [
-                {"classifier": accuracy.classifier, "right": accuracy.right, "images": accuracy.images}
-                for accuracy in right
-            ],
-            "verdicts": verdicts,
-            "next": list(filter(None, ahead)),
-            "named_by_attributes": named_lines,
-            "looks": looks.to_pylist(),
-            "cautions": cautions,
-            "blank_rows": run.manifest.get("blank_rows") or {},
-            "groups": len(groups),
-            "findings": findings(scores),
-            "pooled": pooled,
-            "intersections": pairs,
-            "perturbations": [row for perturbation_rows in perturbation_groups for row in perturbation_rows],
-        },
-    )
-
-
-def _perturbed_line(row: perturbations.Row, confidence: float) -> str:
-    return "".join(span.text for span in perturbations.sentence(row, row["classifier"], confidence))
-
-
-def _strongest(groups: Sequence[tuple[Group, Sequence[Group]]]) -> list[str]:
-    lead = groups[0][0].lead if groups else None
-    if lead is None:
-        return []
-    accuracy = lead.metric == ACCURACY
-    value = (
-        f"{lead.accuracy:.0%} right" if accuracy else f"{metric_named(lead.metric)} {shown(lead.metric, lead.accuracy)}"
-    )
-    return [f"{lead.target_class}, {lead.attribute} {lead.bias_class}: {value} (φ {words.signed(lead.phi)})"]
-
-
-def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
-    """Returns the strongest findings: the lead of each ranked group, and the number of findings that the page folds
-    beneath it."""
-    rows, marks = [], []
-    for group, similar in groups[:MOST_ROWS]:
-        cell = group.lead
-        if cell is None:
-            continue
-        folded_findings = sum(other.is_finding for member in (group, *similar) for other in member.cells) - 1
-        basis = "".join(f" {caveat}" for caveat in caveats(cell))
-        rows.append(
-            (
-                *(cell.classifier, cell.target_class, cell.attribute, cell.bias_class),
-                f"{cell.accuracy:.0%}" if cell.metric == ACCURACY else shown(cell.metric, cell.accuracy),
-                f"{cell.phi:+.2f}",
-                f"{cell.phi_low:+.2f} … {cell.phi_high:+.2f}",
-                str(cell.n),
-                f"{cell.verdict}{basis}",
-                f"+{folded_findings}" if folded_findings else "",
-            )
-        )
-        marks.append(_MARKS[cell.verdict])
-    number_of_findings = sum(
-        cell.is_finding for group, similar in groups for one in (group, *similar) for cell in one.cells
-    )
-    if len(rows) == len(groups) < number_of_findings:  # a row stands for several
-        title = f"Strongest findings ({words.count(number_of_findings)} in {words.plural(len(groups), 'group')})"
-    else:
-        title = words.shown_of("Strongest findings", len(rows), len(groups))
-    metric = next((member.metric for group, _ in groups for member in group.cells), ACCURACY)
-    columns = [Column(metric_named(metric), number=True) if column.name == "right" else column for column in COLUMNS]
-    return Summary(title, COLUMNS if metric == ACCURACY else columns, rows, marks, lines=())
-
-
-def findings(scores: pa.Table) -> list[ScoreRow]:
-    """Returns the rows of scores judged `for` or `against`, in the order of the page."""
-    pairs = [(cell, row) for cell, row in zip(cells_of(scores), scores.to_pylist(), strict=True) if cell.is_finding]
-    return [row for _, row in sorted(pairs, key=lambda pair: strongest_first(pair[0]))]

@@ -1,21 +1,28 @@
-"""View of intersections of two attributes: sentences about findings, and a matrix per pair and class.
-
-Knows rows of `tables.INTERSECTIONS` and words; knows nothing of files or pages.
-"""
+"""Intersections of two attributes: findings as sentences, and a matrix for each pair and class."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.audits.c2b.report.findings import ADVERBS, NAMES, ONE_CAPTION, SIGNS
+from c2b_ray.audits.c2b.report.findings import ADVERBS, NAMES, ONE_CAPTION, SIGNS, sign_of
 from c2b_ray.audits.c2b.report.ranking import FINDINGS, on_one_caption
 from c2b_ray.report import words
-from c2b_ray.report.words import Sentence, Span
+from c2b_ray.report.blocks import (
+    Block,
+    Cell,
+    Details,
+    Findings,
+    FoundRow,
+    Paragraph,
+    Section,
+    Table,
+    spec,
+)
+from c2b_ray.report.words import Column, Sentence, Span
 
 MOST_MATRICES = 24
 MOST_SENTENCES = 20
@@ -24,78 +31,37 @@ MOST_SHADOWS = 6
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class MatrixCell:
-    accuracy: str
-    images: str
-    interaction: str
-    interval: str
-    phi: str
-    verdict: str
-    verdict_name: str
-    sign: str
-    mark: str  # in doubt, or a shadow
-    note: str
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """One pair of attributes for one class and classifier: values of the first attribute down, of the second across."""
-
-    target_class: str
-    classifier: str
-    attribute_a: str
-    attribute_b: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[MatrixCell, ...]], ...]
-
-
-@dataclass(frozen=True)
-class FindingText:
-    """A finding in sentences; `beneath`: sentences that belong to it."""
-
-    verdict: str
-    sign: str
-    sentence: Sentence
-    beneath: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Intersections:
-    """`present` tells whether the run examined any pair."""
-
-    present: bool
-    line: str
-    findings: tuple[FindingText, ...]
-    findings_more: int
-    matrices: tuple[Matrix, ...]
-    matrices_more: int
-    doubts: tuple[str, ...]
-
-
 def strongest(rows: Sequence[Row]) -> list[Row]:
     """Returns the findings, largest |interaction| first."""
     return sorted((row for row in rows if row["verdict"] in FINDINGS), key=lambda row: -abs(row["interaction"]))
 
 
-def intersections(table: pa.Table, names: Mapping[str, str], confidence: float) -> Intersections:
-    """Returns the view, largest |interaction| first: findings as sentences, and the matrices, those with a finding
-    before the others."""
+def intersections_section(table: pa.Table, names: Mapping[str, str], tau: float, confidence: float) -> list[Section]:
+    """Returns the section, largest |interaction| first: findings as sentences, and a matrix for each pair and class,
+    those with a finding before the others. Nothing where no pair was examined."""
     rows = table.to_pylist()
-    findings = strongest(rows)
+    if not rows:
+        return []
+    line = (
+        f"{_line(rows)} A finding is a cell whose accuracy is further than ±{words.decimal(tau)} from what its two "
+        "values, each taken alone, would make it."
+    )
+    blocks: list[Block] = [Paragraph(line)]
+    if found := strongest(rows):
+        more = words.further(len(found), MOST_SENTENCES, "in the run’s intersections.parquet")
+        told = [_found_row(row, rows, names, confidence) for row in found[:MOST_SENTENCES]]
+        blocks.append(Findings(told, more=more))
+    blocks += [Paragraph(doubt, "beneath") for doubt in _doubts(rows)]
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["classifier"], row["target_class"], row["attribute"]), []).append(row)
     ordered = sorted(groups.values(), key=_strength)
-    return Intersections(
-        present=bool(rows),
-        line=_line(rows),
-        findings=tuple(_finding(row, rows, names, confidence) for row in findings[:MOST_SENTENCES]),
-        findings_more=max(len(findings) - MOST_SENTENCES, 0),
-        matrices=tuple(_matrix(group, names) for group in ordered[:MOST_MATRICES]),
-        matrices_more=max(len(ordered) - MOST_MATRICES, 0),
-        doubts=_doubts(rows),
-    )
+    matrices = [_matrix(group, names, confidence) for group in ordered[:MOST_MATRICES]]
+    blocks.append(Details("Every pair of values, as tables", matrices, open=len(matrices) <= 2))
+    if len(ordered) > MOST_MATRICES:
+        more = f"And {len(ordered) - MOST_MATRICES} more pairs and classes, in the run’s intersections.parquet."
+        blocks.append(Paragraph(more, "beneath"))
+    return [Section("Intersections", blocks, "intersections", "Intersections")]
 
 
 def _strength(group: Sequence[Row]) -> tuple[float, float]:
@@ -155,9 +121,9 @@ def _beneath(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _finding(row: Row, rows: Sequence[Row], names: Mapping[str, str], confidence: float) -> FindingText:
-    finding_sentence = sentence(row, names[row["classifier"]], confidence)
-    return FindingText(row["verdict"], SIGNS[row["verdict"]], finding_sentence, _beneath(row, rows))
+def _found_row(row: Row, rows: Sequence[Row], names: Mapping[str, str], confidence: float) -> FoundRow:
+    told = sentence(row, names[row["classifier"]], confidence)
+    return FoundRow(row["verdict"], SIGNS[row["verdict"]], told, _beneath(row, rows))
 
 
 def sentence(row: Row, classifier: str, confidence: float) -> Sentence:
@@ -181,35 +147,47 @@ def _one_caption(row: Row) -> bool:
     return on_one_caption(row["captions"], row["caption_spread"])
 
 
-def _matrix(group: Sequence[Row], names: Mapping[str, str]) -> Matrix:
+def _matrix(group: Sequence[Row], names: Mapping[str, str], confidence: float) -> Table:
+    """Returns a pair of attributes for one class and classifier: values of the first attribute down, of the second
+    across."""
     first = group[0]
-    columns = tuple(dict.fromkeys(row["value_b"] for row in group))
-    cells = {(row["value_a"], row["value_b"]): _cell(row) for row in group}
-    return Matrix(
-        target_class=first["target_class"],
-        classifier=names[first["classifier"]],
-        attribute_a=first["attribute_a"],
-        attribute_b=first["attribute_b"],
-        columns=columns,
-        rows=tuple(
-            (value, tuple(cells[value, column] for column in columns))
+    target, down, across, classifier = (
+        first["target_class"], first["attribute_a"], first["attribute_b"], names[first["classifier"]]
+    )  # fmt: skip
+    columns = list(dict.fromkeys(row["value_b"] for row in group))
+    cells = {(row["value_a"], row["value_b"]): _matrix_cell(row) for row in group}
+    interval = f"accuracy; interaction with its {words.percent(confidence)} interval; φ"
+    return Table(
+        [Column(f"{down} \\ {across}"), *(Column(name, number=True) for name in columns)],
+        [
+            (value, *(cells[value, column] for column in columns))
             for value in dict.fromkeys(row["value_a"] for row in group)
+        ],
+        name=f"{target} by {down} and {across}, {classifier}",
+        style="matrix",
+        caption=(
+            Span(target, strong=True),
+            Span(f" by {down} and {across}"),
+            *((Span(", "), spec(classifier)) if len(names) > 1 else ()),
+            Span(f": {interval}"),
         ),
     )
 
 
-def _cell(row: Row) -> MatrixCell:
-    return MatrixCell(
-        accuracy=words.percent(row["accuracy"]),
-        images=words.plural(row["n"], "image"),
-        interaction=words.signed(row["interaction"]),
-        interval=words.signed_range(row["interaction_low"], row["interaction_high"]),
-        phi=words.signed(row["phi"]),
-        verdict=row["verdict"],
-        verdict_name=NAMES[row["verdict"]],
-        sign=SIGNS[row["verdict"]],
-        mark=_mark(row),
-        note=_note(row),
+def _matrix_cell(row: Row) -> Cell:
+    note = _note(row)
+    interaction = words.signed(row["interaction"])
+    interval = words.signed_range(row["interaction_low"], row["interaction_high"])
+    return Cell(
+        words.percent(row["accuracy"]),
+        small=(
+            (*sign_of(row["verdict"]), Span(f" {interaction}", style=f"verdict {row['verdict']}")),
+            interval if interval != interaction else "",
+            f"φ {words.signed(row['phi'])}",
+            _mark(row),
+        ),
+        style=row["verdict"],
+        title=f"{NAMES[row['verdict']]}, {words.plural(row['n'], 'image')}{f'; {note}' if note else ''}",
     )
 
 

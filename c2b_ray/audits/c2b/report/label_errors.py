@@ -1,20 +1,17 @@
-"""Suspected label errors in words and pictures, and how far scores would move without them.
-
-It knows rows of `tables.LABEL_ERRORS` and of `tables.SCORES`; nothing of pages.
-"""
+"""Suspected label errors in words and pictures, and how far scores would move without them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.c2b.report.ranking import FINDINGS, cells_of
+from c2b_ray.audits.c2b.report.ranking import FINDINGS, Cell, cells_of
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.report import words
+from c2b_ray.report.blocks import Article, Block, Galleries, Items, Paragraph, Section, spec
 from c2b_ray.report.pictures import Gallery, Picture
 from c2b_ray.report.redact import clean
 
@@ -33,63 +30,53 @@ _ALONE = (
 )
 
 
-@dataclass(frozen=True)
-class LabelErrorsOf:
-    """Of one classifier: `line` counts, `without` tells what the scores would be, `changes` lists other verdicts."""
-
-    name: str
-    line: str
-    without: str
-    changes: tuple[str, ...]
-    gallery: Gallery
-    more: int
-
-
-@dataclass(frozen=True)
-class LabelErrors:
-    present: bool
-    how: str = ""
-    sections: tuple[LabelErrorsOf, ...] = ()
-
-
 def label_error_images(errors: pa.Table) -> list[str]:
     """Returns the images that the page shows, those of each classifier the most confident first."""
     return [row["image_id"] for rows in _by_classifier(errors).values() for row in rows[:MOST_PICTURES]]
 
 
-def label_errors(
+def label_errors_section(
     config: AuditConfig,
     tables: tuple[pa.Table, pa.Table, pa.Table],
     names: Mapping[str, str],
     thumbnails: Mapping[str, str],
-) -> LabelErrors:
-    """Returns the section. `tables`: the suspected errors, the scores, and the scores without them; `thumbnails`: a
-    data: URI per image id."""
+) -> list[Section]:
+    """Returns the section; nothing where the audit did not look for label errors. `tables`: the suspected errors, the
+    scores, and the scores without them; `thumbnails`: a data: URI per image id."""
     if config.label_errors is None:
-        return LabelErrors(False)
+        return []
     errors, scores, scores_without = tables
     by_classifier = _by_classifier(errors)
-    method = _WITNESS if config.label_errors.encoder else _ALONE
-    sections = []
+    of_classifiers = []
     for classifier, name in names.items():
-        rows = by_classifier.get(classifier, [])
-        cells_with, cells_without = (_of(table, classifier) for table in (scores, scores_without))
-        if not cells_with:
-            continue
-        pictures = tuple(_picture(row, thumbnails) for row in rows[:MOST_PICTURES])
-        gallery = Gallery("wrong", "?", "Label, and what the classifier answered", pictures)
-        changes = _changes(cells_with, cells_without) if rows else []
-        sections.append(
-            LabelErrorsOf(
-                name=name,
-                line=_line(rows),
-                without=_without(cells_with, cells_without) if rows else "",
-                changes=tuple(changes[:MOST_CHANGES]),
-                gallery=gallery,
-                more=max(len(rows) - MOST_PICTURES, 0),
-            )
-        )
-    return LabelErrors(bool(sections), method, tuple(sections))
+        before, after = (_of(table, classifier) for table in (scores, scores_without))
+        if before:
+            of_classifiers.append((name, _of_classifier(by_classifier.get(classifier, []), before, after, thumbnails)))
+    if not of_classifiers:
+        return []
+    blocks: list[Block] = [Paragraph(_WITNESS if config.label_errors.encoder else _ALONE)]
+    for name, of_classifier in of_classifiers:
+        blocks += [Article((spec(name),), of_classifier)] if len(of_classifiers) > 1 else of_classifier
+    return [Section("Suspected label errors", blocks, "labels", "Label errors")]
+
+
+def _of_classifier(
+    rows: Sequence[Mapping[str, Any]], before: Sequence[Cell], after: Sequence[Cell], thumbnails: Mapping[str, str]
+) -> list[Block]:
+    """Returns how many there are, what the scores and verdicts would be without them, and pictures."""
+    if not rows:
+        return [Paragraph("No image is suspected of a wrong label.")]
+    pictures = tuple(_picture(row, thumbnails) for row in rows[:MOST_PICTURES])
+    changes = _changes(before, after)[:MOST_CHANGES]
+    blocks: list[Block] = [Paragraph(f"{_line(rows)} {_without(before, after)}")]
+    if changes:
+        blocks.append(Items(changes, style=""))
+    blocks.append(
+        Galleries([Gallery("wrong", "?", "Label, and what the classifier answered", pictures)], style="alone")
+    )
+    if more := words.further(len(rows), MOST_PICTURES, "in the run’s label_errors.parquet"):
+        blocks.append(Paragraph(more, "beneath"))
+    return blocks
 
 
 def label_errors_line(errors: pa.Table, config: AuditConfig) -> str:
@@ -111,13 +98,11 @@ def _by_classifier(errors: pa.Table) -> dict[str, list[dict[str, Any]]]:
     return rows
 
 
-def _of(scores: pa.Table, classifier: str) -> list[Any]:
+def _of(scores: pa.Table, classifier: str) -> list[Cell]:
     return cells_of(scores.filter(pc.equal(scores["classifier"], classifier)))
 
 
 def _line(rows: Sequence[Mapping[str, Any]]) -> str:
-    if not rows:
-        return "No image is suspected of a wrong label."
     pairs: dict[tuple[str, str], int] = {}
     for row in rows:
         pair = row["label"], row["answer"]
@@ -128,7 +113,7 @@ def _line(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"{words.count(len(rows))} {are} suspected of a wrong label{most}."
 
 
-def _without(before: Sequence[Any], after: Sequence[Any]) -> str:
+def _without(before: Sequence[Cell], after: Sequence[Cell]) -> str:
     shares = [_share(cells) for cells in (before, after)]
     return (
         f"Without them {words.percent(shares[1])} of the answers in the cells are right in place of "
@@ -136,12 +121,12 @@ def _without(before: Sequence[Any], after: Sequence[Any]) -> str:
     )
 
 
-def _share(cells: Sequence[Any]) -> float:
+def _share(cells: Sequence[Cell]) -> float:
     images = sum(cell.n for cell in cells)
     return sum(cell.correct for cell in cells) / images if images else float("nan")
 
 
-def _changes(before: Sequence[Any], after: Sequence[Any]) -> list[str]:
+def _changes(before: Sequence[Cell], after: Sequence[Cell]) -> list[str]:
     """Returns the cells whose verdict would be another one, those that are findings first."""
     cell_now = {(cell.target_class, cell.attribute, cell.bias_class): cell for cell in after}
     changed = []

@@ -15,10 +15,11 @@ from c2b_ray.audits.c2b.report.gallery import Example, Examples
 from c2b_ray.audits.c2b.report.ranking import Cell
 from c2b_ray.names import normalise
 from c2b_ray.report import words
+from c2b_ray.report.blocks import Paragraph, Section, Table
 from c2b_ray.report.page import Answer
 from c2b_ray.report.pictures import WRONG, Gallery, Picture
 from c2b_ray.report.redact import clean
-from c2b_ray.report.words import Sentence, Span
+from c2b_ray.report.words import Column, Sentence, Span
 from c2b_ray.stats import wilson_interval
 from c2b_ray.stats.classification import NamedAnswers, wrong_answers_named
 from c2b_ray.steps.answers import CellAnswers, answers_of, named_class
@@ -29,26 +30,6 @@ from c2b_ray.steps.duplicates import Distinct
 EXAMPLES = 2
 LOOK_ALIKES_SHOWN = 3
 Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class LookLine:
-    """A row of the table in which the page says what was tested."""
-
-    classifier: str
-    look: str
-    follow_look: str
-    expected: str
-    share: str
-    interval: str
-    follow_class: str
-    established: str
-
-
-@dataclass(frozen=True)
-class Looks:
-    present: bool
-    lines: tuple[LookLine, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -161,22 +142,42 @@ def look_answers(
     ]
 
 
-def looks_view(looks: pa.Table, names: Mapping[str, str]) -> Looks:
-    """Returns what was tested, established or not."""
+def looks_section(looks: pa.Table, names: Mapping[str, str], confidence: float) -> list[Section]:
+    """Returns what was tested, established or not; nothing where no look was."""
     rows = looks.to_pylist()
-    return Looks(bool(rows), tuple(_line(row, names) for row in rows))
+    if not rows:
+        return []
+    several = len(names) > 1
+    title = "What the answers follow"
+    columns = [
+        *([Column("Classifier", spec=True)] if several else []),
+        Column("Look"),
+        *(
+            Column(name, number=True)
+            for name in ("Answers that follow it", "By chance", "Beyond chance, of all answers")
+        ),
+        Column(f"{words.percent(confidence)} interval", number=True),
+        Column("Follow the class", number=True),
+        Column("More than the class"),
+    ]
+    line = (
+        "Most answers are not their image’s class. Of these images it was asked, without any annotation, whether those "
+        "of other classes that look like them are called the same."
+    )
+    table = Table(columns, [_look_row(row, names, several) for row in rows], title, "models")
+    return [Section(title, [Paragraph(line), table], "looks", "Looks")]
 
 
-def _line(row: Row, names: Mapping[str, str]) -> LookLine:
-    return LookLine(
-        classifier=names[row["classifier"]],
-        look=row["look"],
-        follow_look=words.part(row["follow_look"], row["images"]),
-        expected=words.count(round(row["expected"])),
-        share=words.percent(row["share"]),
-        interval=words.percent_range(row["share_low"], row["share_high"]),
-        follow_class=words.count(row["follow_class"]),
-        established="yes" if row["established"] else "no",
+def _look_row(row: Row, names: Mapping[str, str], several: bool) -> tuple[str, ...]:
+    return (
+        *([names[row["classifier"]]] if several else []),
+        row["look"],
+        words.part(row["follow_look"], row["images"]),
+        words.count(round(row["expected"])),
+        words.percent(row["share"]),
+        words.percent_range(row["share_low"], row["share_high"]),
+        words.count(row["follow_class"]),
+        "yes" if row["established"] else "no",
     )
 
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from c2b_ray.audits.c2b.report.ranking import Cell, Group
+from c2b_ray.audits.c2b.scoring.findings import MARGIN
+from c2b_ray.audits.c2b.verification.verified import LEAST_OF_CLASS, LEAST_SHOWN, LEAST_SKILL
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.report import words
+from c2b_ray.report.blocks import Terms
 from c2b_ray.report.method import Method, Row, mapping, method_of, times
 from c2b_ray.report.redact import clean
-from c2b_ray.steps.draw import codes, vocabulary
-from c2b_ray.steps.labels import TARGET
 
 # The metric that a run compares cells by, in words. It knows names of metrics and numbers; nothing of pages.
 
@@ -198,212 +193,98 @@ def _several(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-# Merged names with their reasons, as rows of words. Knows rows of `tables.PROPOSALS`.
+# What the page's words mean.
 
 
-MOST = 60
-_WHY = {
-    "values": "much the same values",
-    "spelling": "one word, in two forms",
-    "head word": "the same head word, and near in the encoder",
-    "language model": "near in the encoder, and the language model says so",
-}
+_DOUBTED = (
+    f"less than {words.percent(LEAST_OF_CLASS)} of its images show the class, less than {words.percent(LEAST_SHOWN)} "
+    "its value, the verifier hardly tells value or class from the others (sensitivity + specificity − 1 below "
+    f"{words.decimal(LEAST_SKILL)}), or the difference is gone among images alike in another attribute (Mantel and "
+    "Haenszel’s risk difference)"
+)
+"""Where a cell is in doubt."""
 
 
-@dataclass(frozen=True)
-class Merged:
-    kind: str
-    name: str
-    into: str
-    why: str
-    similarity: str
-    classes: str
-
-
-@dataclass(frozen=True)
-class Merges:
-    rows: tuple[Merged, ...]
-    more: int
-
-
-def merges(proposals: pa.Table) -> Merges:
-    """Returns a row per merge, with the classes that it concerns, commonest first."""
-    merges_by_rule: dict[tuple[str, str, str, str], list[tuple[str, float | None]]] = {}
-    for row in proposals.to_pylist():
-        for merge in row.get("merged") or ():
-            into = merge["into"] if merge["kind"] == "attribute" else f"{row['attribute']}: {merge['into']}"
-            rule = (merge["kind"], merge["from"], into, merge["rule"])
-            merges_by_rule.setdefault(rule, []).append((row["target_class"], merge["similarity"]))
-    ordered = sorted(merges_by_rule.items(), key=lambda item: -len(item[1]))
-    rows = tuple(
-        Merged(
-            kind, name, into, _WHY.get(rule, rule), _similarity(of_rule[0][1]), _classes([name for name, _ in of_rule])
+def terms(tau: float, alpha: float, present: Collection[str]) -> Terms:
+    """Returns the rules by which numbers and verdicts came about. `present`: ids of the page's parts (pooled,
+    intersections, shown, sources, spent, looks), each of which has a rule of its own."""
+    level, interval = words.decimal(alpha), f"{words.percent(1 - alpha)} interval"
+    families = "; values over all classes and cells of two values are families of their own"
+    paragraphs = [
+        "**φ.** The bias score φ of a value is the classifier’s accuracy on the class’s images that show it, minus the "
+        "mean of its accuracies on the attribute’s other values (Classifier-to-Bias, CVPR 2025, Eq.\u00a01); it lies "
+        "between −1 and 1 and sums to 0 over an attribute’s values.",
+        f"**Verdict.** *For* or *against* where |φ| exceeds τ\u00a0=\u00a0{words.decimal(tau)} and q, the p-value "
+        "adjusted for the false discovery rate over all cells of all classifiers of this audit (Benjamini & Hochberg "
+        f"1995), is at most α\u00a0=\u00a0{level}: of these findings, no more than that share is expected to be false"
+        f"{families if not {'pooled', 'intersections'}.isdisjoint(present) else ''}. *Clear* (`none` in tables and "
+        "gates) where the claim that |φ| is at most τ is established at the same rate over all cells, on images of "
+        "which it is known that they differ; else *undetermined*.",
+        f"**Intervals.** Of cells without a finding, {interval}s of φ (Zou & Donner 2008). Findings were chosen for "
+        "being large, so theirs are wider: false-coverage-rate limits at confidence 1\u00a0−\u00a0α·R/m for R findings "
+        "of m tests (Benjamini & Yekutieli 2005), of which a share of α at most is expected to miss.",
+        "**Groups.** Findings of one classifier and class that say the same are one group, told by its strongest. "
+        "*Mirror*: φ sums to 0 over an attribute’s values, so one bad value makes the others look good; a finding "
+        "whose φ falls within ±τ once the values that stand by themselves are left out mirrors them. *Complement*: the "
+        "other value of an attribute of two. *Says the same*: a value of another attribute whose images are mostly the "
+        "same images, or of which no images tell it apart.",
+    ]
+    if "pooled" in present:
+        paragraphs.append(
+            "**Over all classes.** The mean of the classes’ φ of one value, each class compared within itself, with a "
+            "false discovery rate of its own over all values of all classifiers."
         )
-        for (kind, name, into, rule), of_rule in ordered[:MOST]
+    if "intersections" in present:
+        paragraphs.append(
+            "**Interaction.** The accuracy of a cell of two values minus what the additive model of the two "
+            "attributes, fitted to the pair’s other cells by least squares, predicts for it, within 0 and 100 %; with "
+            "two values each, the difference of differences. It is the interaction of the two-way layout (Scheffé "
+            "1959) with the cell left out of its own prediction, as φ leaves it out; its verdict follows the same "
+            "rule, with q over all cells of all pairs of all classifiers. One bad cell bends the predictions of all "
+            "others: the strongest finding of a pair is set aside and the rest is fitted again, until all that is left "
+            "is explained; what was odd before and is not any more is a shadow of the cell set aside."
+        )
+    if "shown" in present:
+        paragraphs.append(
+            "**Correction.** The accuracies on an attribute’s values, which values its images show and how the "
+            "verifier errs are estimated together by maximum likelihood, from the verifier’s answers, the "
+            "classifier’s, and what is known of the verifier; the intervals carry the doubt about all three. With two "
+            "values the share that shows a value is Rogan & Gladen’s (1978) estimate; the whole is a latent-class "
+            f"model (Hui & Walter 1980). A cell is in doubt, and without a verdict, where {_DOUBTED}."
+        )
+    if "sources" in present:
+        fixed = " This takes the numbers of images as fixed beforehand." if "spent" in present else ""
+        paragraphs.append(
+            "**Agreement.** Two sources are *different* in a cell where their φ differ by more than τ and the "
+            "difference is not 0 at the false discovery rate α over a classifier’s cells; the *same* where the whole "
+            f"{interval} of the difference (Zou & Donner 2008) lies within ±{words.decimal(MARGIN * tau)}; else "
+            f"*undetermined*.{fixed}"
+        )
+    if "spent" in present:
+        shows = (
+            " An image counts there for the value that the verifier says it shows; the verifier’s own errors are "
+            "corrected in φ alone."
+        )
+        paragraphs.append(
+            "**Looking on the way.** Verdicts hold under continuous peeking, at whatever look the run stopped: they "
+            "rest on e-values of bets against each claim (Waudby-Smith & Ramdas 2024), found at the false discovery "
+            "rate α by e-BH (Wang & Ramdas 2022), where p is 1/e; the interval of φ covers the confidence sequence."
+            f"{shows if 'shown' in present else ''}"
+        )
+    if "looks" in present:
+        paragraphs.append(
+            "**Looks.** Texture, colours and background are described by numbers without a model: local binary "
+            "patterns and gradients at four scales, a histogram of colours, and both of the outer 15\u00a0% of each "
+            "side. An answer follows the class where it is right, or what most images of the class are called. Of the "
+            "others, one follows a look where it is the commonest answer to the ten images of other classes that are "
+            "nearest in that look and do not follow their class either: so that classes that are merely mistaken for "
+            "each other are no evidence. Chance permutes these answers within each class. It is said that answers "
+            "follow a look rather than the class where that is no chance at α over all looks and classifiers "
+            "(Bonferroni), and where at the lower limits (robust to clusters, by class and by answer; Liang & Zeger "
+            "1986) they are more than a tenth of all answers and more than those that follow the class."
+        )
+    paragraphs.append(
+        "**The paper’s verdict** is |φ| > τ alone (C2B, section 4), however few the images; it stands beside ours, and "
+        "≠ marks where the two disagree."
     )
-    return Merges(rows, max(len(ordered) - MOST, 0))
-
-
-def _similarity(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
-def _classes(names: Sequence[str]) -> str:
-    return words.listed(names) if len(names) <= 3 else f"{names[0]}, {names[1]} and {len(names) - 2} more"
-
-
-# Counts draws, replies and images that do not count, by reason.
-
-
-@dataclass(frozen=True)
-class Drop:
-    """`number` of dropped items of kind `what`; `then` tells what happened to them."""
-
-    number: str
-    what: str
-    then: str
-
-
-def drops(
-    rejected: pa.Table,
-    pool: pa.Table,
-    draws: pa.Table,
-    images: pa.Table,
-    cells: Sequence[Cell],
-    blank_rows: Mapping[str, int] | None = None,
-) -> tuple[Drop, ...]:
-    """Returns the kinds of drops that occurred, in order from captions to scores. `images` needs no bytes.
-
-    `blank_rows`: for each column of a labelled table, the rows without a value.
-    """
-    counts = [*_blank(blank_rows or {}), *_drops(rejected, pool, draws, images, cells)]
-    return tuple(Drop(words.count(number), noun, consequence) for number, noun, consequence in counts if number)
-
-
-def _blank(rows: Mapping[str, int]) -> Iterator[tuple[int, str, str]]:
-    for column, number in rows.items():
-        cells = "in no cell" if column == TARGET else f"in no cell of {column}"
-        yield number, f"rows of the labelled table without a value in column {column}", cells
-
-
-def _drops(
-    rejected: pa.Table, pool: pa.Table, draws: pa.Table, images: pa.Table, cells: Sequence[Cell]
-) -> Iterator[tuple[int, str, str]]:
-    captions = int(pc.sum(pc.equal(rejected["step"], "caption")).as_py() or 0)
-    yield rejected.num_rows - captions, "replies with attributes, values or templates", "rejected, asked for again"
-    yield captions, "captions", "rejected: they did not name class and value, or said nothing new"
-    # `pool` holds what was looked at, by caption.
-    captions_of, ids = (vocabulary(pool[name], draws[name]) for name in ("caption_id", "image_id"))
-    looked_at, drawn_numbers = (
-        codes(rows["caption_id"], captions_of) * len(ids) + codes(rows["image_id"], ids) for rows in (pool, draws)
-    )
-    yield (
-        len(np.setdiff1d(looked_at, drawn_numbers)),
-        "images that a caption’s search gave",
-        "not drawn: not accepted, or the cell was full",
-    )
-    yield images.num_rows - images["error"].null_count, "images", "without bytes, or no picture"
-    once = {(cell.target_class, cell.attribute, cell.bias_class): cell for cell in cells}
-    yield sum(cell.repeats for cell in once.values()), "near-duplicates of another image of the cell", "left out"
-    yield sum(cell.errors for cell in cells), "answers, of all classifiers", "failed: in no accuracy"
-    yield sum(cell.undecided for cell in cells), "answers, of all classifiers", "undecided: counted as wrong"
-    shared = sum(cell.shared for cell in once.values())
-    yield shared, "images of a cell that another value holds too", "counted in both; many of them, and nothing is clear"
-
-
-# The spending of a budget of images: each look at the evidence, the rest of the budget, and the cost of settling
-# the open groups.
-
-
-@dataclass(frozen=True)
-class Look:
-    """`share` is the bar's length in percent: groups still open."""
-
-    images: str
-    open: str
-    groups: str
-    share: str
-
-
-@dataclass(frozen=True)
-class Spending:
-    """`present` tells whether the run had a budget."""
-
-    present: bool
-    line: str = ""
-    looks: tuple[Look, ...] = ()
-    rest: str = ""
-
-
-def spending(manifest: Mapping[str, Any], groups: Sequence[Group]) -> Spending:
-    """Returns the view. A group is one attribute of one class for all classifiers together, because they see the same
-    images."""
-    budget = manifest.get("budget")
-    if not isinstance(budget, Mapping) or not budget.get("looks"):
-        return Spending(present=False)
-    looks = [(int(look["images"]), int(look["open"]), int(look["groups"])) for look in budget["looks"]]
-    return Spending(
-        present=True,
-        line=_line(int(budget["images"]), looks, manifest.get("status", "finished") == "finished"),
-        looks=tuple(
-            Look(
-                words.count(images),
-                words.count(open_groups),
-                words.count(total),
-                f"{100 * open_groups / total if total else 0:.1f}",
-            )
-            for images, open_groups, total in looks
-        ),
-        rest=_rest(groups),
-    )
-
-
-def _line(images: int, looks: Sequence[tuple[int, int, int]], finished: bool) -> str:
-    spent, left_open, _ = looks[-1]
-    remaining = max(images - spent, 0)
-    line = (
-        f"{words.count(spent)} of the budget’s {words.plural(images, 'image')} were drawn, in "
-        f"{words.plural(len(looks), 'look')}; {words.count(remaining) if remaining else 'none'} "
-        f"{'is' if remaining == 1 else 'are'} left."
-    )
-    if not finished or not remaining:
-        return line
-    if not left_open:
-        return f"{line} They were not drawn: each group is settled, or a decision is unlikely."
-    return (
-        f"{line} No open group could use them: its captions have all the images that they can get, its images are in "
-        "doubt, or they are too few for one of each value."
-    )
-
-
-def _rest(groups: Sequence[Group]) -> str:
-    """Estimates the images that would settle the open groups. `images_to_settle` counts images in every cell of a
-    group, so each cell is filled up to the largest number that one of them needs."""
-    costs = sorted(cost for cost in map(_cost, _by_images(groups)) if cost is not None)
-    if not costs:
-        return ""
-    half = costs[: (len(costs) + 1) // 2]
-    cheaper = f", {words.count(sum(half))} of them for the cheaper half" if len(costs) > 1 else ""
-    return (
-        f"To settle {words.plural(len(costs), 'group')} for which a number of images would do, it would take about "
-        f"{words.count(sum(costs))} more{cheaper}, if answers go on as they did so far."
-    )
-
-
-def _by_images(groups: Sequence[Group]) -> list[list[Group]]:
-    by_attribute: dict[tuple[str, str], list[Group]] = {}
-    for group in groups:
-        by_attribute.setdefault((group.target_class, group.attribute), []).append(group)
-    return list(by_attribute.values())
-
-
-def _cost(groups: Sequence[Group]) -> int | None:
-    """Computes the images to draw for one group over several classifiers; None where no open cell could be settled."""
-    cells = [cell for group in groups for cell in group.cells]
-    to_settle = [cell.images_to_settle for cell in cells if cell.verdict == "undetermined" and cell.images_to_settle]
-    if not to_settle:
-        return None
-    images_of_value = {
-        name: max(cell.n for cell in cells if cell.bias_class == name) for name in {c.bias_class for c in cells}
-    }
-    return sum(max(max(to_settle) - images, 0) for images in images_of_value.values())
+    return Terms(paragraphs)

@@ -1,103 +1,110 @@
 """The whole audit of a classifier on one screen: a row per class with its accuracy, its commonest mistake, and the
-strongest score of each attribute.
-
-Knows cells, tables of draws and predictions, and words; knows nothing of pages.
-"""
+strongest score of each attribute; findings over all classes; and every cell with a finding."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.audits.c2b.report.findings import ADVERBS, NAMES, ONE_CAPTION, SIGNS, caveats_of
+from c2b_ray.audits.c2b.report.findings import ADVERBS, NAMES, ONE_CAPTION, SIGNS, caveats_of, key_of, value_cell
 from c2b_ray.audits.c2b.report.method import shown
 from c2b_ray.audits.c2b.report.ranking import FINDINGS, Cell, Group, Key
-from c2b_ray.audits.c2b.scoring.findings import MARGIN
-from c2b_ray.report import words
+from c2b_ray.report import blocks, words
+from c2b_ray.report.blocks import Article, Block, Details, Findings, FoundRow, Paragraph, Table, TableRow
+from c2b_ray.report.words import Column, Span
 from c2b_ray.stats import wilson_interval
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.cells import images_of_cells
 from c2b_ray.steps.classify import BELOW
-from c2b_ray.steps.draw import GENERATE, RETRIEVE
 
 MOST_CLASSES = 60
+MOST_OPEN = 12
+"""Classes of a map that is not folded."""
 LEVELS = (0.1, 0.2, 0.4)
 """The values of |φ| from which findings have stronger colours."""
 
 
-@dataclass(frozen=True)
-class Heat:
-    """One cell of the map. `state`: a verdict, or doubt, or empty; `depth`: of its colour, 1 to 4, for findings;
-    `description`: all of it in words; `link`: to its details on the page, empty where there are none."""
-
-    state: str
-    depth: str
-    sign: str
-    name: str
-    phi: str
-    value: str
-    description: str
-    link: str
-
-
-EMPTY = Heat("empty", "", "", "no data", words.UNKNOWN, "", "no data", "")
-
-
-@dataclass(frozen=True)
-class ClassRow:
-    target_class: str
-    images: str
-    accuracy: str
-    interval: str
-    taken_for: str
-    taken: str
-    heats: tuple[Heat, ...]
-
-
-@dataclass(frozen=True)
-class Overview:
-    classifier: str
-    tally: str
-    attributes: tuple[str, ...]
-    rows: tuple[ClassRow, ...]
-    more: int
-
-
-def overviews(
+def overview_article(
     groups: Sequence[Group],
     names: Mapping[str, str],
     answers: Mapping[str, Mapping[str, Counter[str]]],
     confidence: float,
     links: Mapping[Key, str],
-) -> tuple[Overview, ...]:
-    """Returns an overview of each classifier, in the order of the groups; classes with the strongest findings first.
+) -> list[Article]:
+    """Returns a map of each classifier, in the order of the groups: a row for each class, those with the strongest
+    findings first, with its accuracy, its commonest mistake and a cell for each attribute. Nothing without groups.
 
     `answers`: of each classifier and class, what its images were taken for, as `taken` counts it; `links`: of the
     groups with details on the page.
     """
-    attributes = tuple(dict.fromkeys(group.attribute for group in groups))
-    views = []
-    for classifier in dict.fromkeys(group.classifier for group in groups):
-        of_classifier = {(g.target_class, g.attribute): g for g in groups if g.classifier == classifier}
-        classes = list(dict.fromkeys(target for target, _ in of_classifier))
-        rows = tuple(
-            _row(
-                target,
-                answers[classifier].get(target, Counter()),
-                confidence,
-                _heats(target, attributes, of_classifier, links),
-            )
-            for target in classes[:MOST_CLASSES]
-        )
-        of = Counter(cell.verdict for group in of_classifier.values() for cell in group.cells)
-        tally = f"{words.plural(of['for'] + of['against'], 'finding')}, {words.count(of['undetermined'])} undetermined"
-        views.append(Overview(names[classifier], tally, attributes, rows, max(len(classes) - MOST_CLASSES, 0)))
-    return tuple(views)
+    if not groups:
+        return []
+    maps = {
+        classifier: _map([g for g in groups if g.classifier == classifier], groups, names, answers, confidence, links)
+        for classifier in dict.fromkeys(group.classifier for group in groups)
+    }
+    contents: list[Block] = [
+        Paragraph(_LEGEND.format(words.percent(confidence)), "legend"),
+        Paragraph(_KEY, "legend key"),
+    ]
+    if len(maps) == 1 and all(len(one.rows) <= MOST_OPEN for one in maps.values()):
+        return [Article("Classes and attributes", [*contents, *maps.values()], "overview")]
+    for i, (classifier, one) in enumerate(maps.items()):
+        verdicts = Counter(cell.verdict for g in groups if g.classifier == classifier for cell in g.cells)
+        found = words.plural(verdicts["for"] + verdicts["against"], "finding")
+        tally = f" {found}, {words.count(verdicts['undetermined'])} undetermined"
+        summary = (Span(names[classifier], True, "spec"), Span(tally, style="muted"))
+        contents.append(Details(summary, [one], open=i < 2 and len(one.rows) <= MOST_OPEN // 2))
+    return [Article("Classes and attributes", contents, "overview")]
+
+
+_LEGEND = (
+    "Of each class: its accuracy over the images drawn for it, with its {} interval (Wilson), what it is most often "
+    "taken for, and for each attribute the value with the strongest φ."
+)
+_KEY = (
+    key_of("against"), Span(" "), key_of("for"), Span(" "),
+    Span(f"{SIGNS['undetermined']}{words.FIXED}undetermined", style="swatch undetermined"), Span(" "),
+    Span(f"?{words.FIXED}in doubt", True, "swatch doubt"), Span(" "),
+    Span(f"{SIGNS['none']}{words.FIXED}clear: every value", style="verdict none"),
+)  # fmt: skip
+
+
+def _map(
+    of_classifier: Sequence[Group],
+    groups: Sequence[Group],
+    names: Mapping[str, str],
+    answers: Mapping[str, Mapping[str, Counter[str]]],
+    confidence: float,
+    links: Mapping[Key, str],
+) -> Table:
+    classifier = of_classifier[0].classifier
+    attributes = list(dict.fromkeys(group.attribute for group in groups))
+    by_name = {(group.target_class, group.attribute): group for group in of_classifier}
+    classes = list(dict.fromkeys(group.target_class for group in of_classifier))
+    rows: list[list[str | blocks.Cell | blocks.Bar]] = []
+    for target in classes[:MOST_CLASSES]:
+        in_row = [by_name.get((target, attribute)) for attribute in attributes]
+        heats = [heat(group, links.get(group.key, "") if group else "") for group in in_row]
+        rows.append([target, *_taken(target, answers[classifier].get(target, Counter()), confidence), *heats])
+    columns = [
+        Column("Class"),
+        Column("Accuracy", number=True),
+        Column("Most often taken for"),
+        *(Column(attribute, number=True) for attribute in attributes),
+    ]
+    return Table(
+        columns,
+        rows,
+        name=f"Classes and attributes of {names[classifier]}",
+        style="heat",
+        sortable=len(rows) > 2,
+        more=f"And {len(classes) - MOST_CLASSES} more classes." if len(classes) > MOST_CLASSES else "",
+    )
 
 
 def taken(
@@ -114,9 +121,9 @@ def taken(
     return counts
 
 
-def heat(group: Group | None, link: str = "") -> Heat:
-    """Returns the cell that represents a group: its lead; else the undetermined cell with the largest |φ|; else a cell
-    that says it is clear."""
+def heat(group: Group | None, link: str = "") -> blocks.Cell:
+    """Returns the cell that represents a group on the map: its lead; else the undetermined cell with the largest |φ|;
+    else a cell that says it is clear."""
     if group is None or all(math.isnan(cell.phi) for cell in group.cells):
         return EMPTY
     with_phi = [cell for cell in group.cells if not math.isnan(cell.phi)]
@@ -125,8 +132,9 @@ def heat(group: Group | None, link: str = "") -> Heat:
     return heat_of(cell, link, alone=False)
 
 
-def heat_of(cell: Cell, link: str = "", alone: bool = True) -> Heat:
-    """Returns one cell of the map; `alone` where its value is named beside it."""
+def heat_of(cell: Cell, link: str = "", alone: bool = True) -> blocks.Cell:
+    """Returns one cell of the map, coloured by its verdict and, if it is a finding, by the size of φ; `alone` where its
+    value is named beside it; `link`: the id of its details, "" where there are none."""
     state = "doubt" if cell.doubt else cell.verdict if not math.isnan(cell.phi) else "empty"
     sign = "?" if state == "doubt" else SIGNS.get(state, "")
     name = {"doubt": "in doubt", "empty": "no data"}.get(state) or NAMES[state]
@@ -134,31 +142,39 @@ def heat_of(cell: Cell, link: str = "", alone: bool = True) -> Heat:
     description = (
         f"{cell.target_class}, {cell.attribute}: {cell.bias_class}: {name}, φ {words.signed(cell.phi)} ({interval})"
     )
-    depth = f"d{1 + sum(cell.size >= level for level in LEVELS)}" if cell.is_finding else ""
+    depth = f" d{1 + sum(cell.size >= level for level in LEVELS)}" if cell.is_finding else ""
     value = "" if alone or state == "none" else cell.bias_class
-    return Heat(state, depth, sign, name, words.signed(cell.phi), value, description, link)
+    return _heat_cell(f"{state}{depth}", sign, name, words.signed(cell.phi), value, description, link)
 
 
-def _heats(
-    target: str, attributes: Sequence[str], of_classifier: Mapping[tuple[str, str], Group], links: Mapping[Key, str]
-) -> tuple[Heat, ...]:
-    groups = [of_classifier.get((target, attribute)) for attribute in attributes]
-    return tuple(heat(group, links.get(group.key, "") if group else "") for group in groups)
+def _heat_cell(
+    state: str, sign: str, name: str, phi: str, value: str = "", description: str = "", link: str = ""
+) -> blocks.Cell:
+    return blocks.Cell(
+        (Span(sign, style="sign mark"), Span(name, style="unseen"), Span(" "), Span(phi, style="phi")),
+        [value],
+        title=description,
+        link=f"#{link}" if link else "",
+        shade=state,
+    )
 
 
-def _row(target: str, answers: Counter[str], confidence: float, heats: tuple[Heat, ...]) -> ClassRow:
+EMPTY = _heat_cell("empty", "", "no data", words.UNKNOWN, description="no data")
+
+
+def _taken(target: str, answers: Counter[str], confidence: float) -> tuple[blocks.Cell, blocks.Cell]:
+    """Returns a class's accuracy, and what it is most often taken for."""
     images, right = answers.total(), answers[target]
     wrong = sorted((-number, name) for name, number in answers.items() if name not in (target, BELOW))
     low, high = wilson_interval(right, images, confidence)
-    return ClassRow(
-        target_class=target,
-        images=words.count(images),
-        accuracy=words.percent(right / images if images else math.nan),
-        interval=words.percent_range(float(low), float(high)) if images else "",
-        taken_for=wrong[0][1] if wrong else "",
-        taken=f"{words.count(-wrong[0][0])} of {words.count(images - right)} wrong" if wrong else "",
-        heats=heats,
-    )
+    accuracy = words.percent(right / images if images else math.nan)
+    interval = words.percent_range(float(low), float(high)) if images else ""
+    number = f"{words.count(images)} images"
+    mistake = blocks.Cell(style="taken")
+    if wrong:
+        share = f"{words.count(-wrong[0][0])} of {words.count(images - right)} wrong"
+        mistake = blocks.Cell(wrong[0][1], [share], "taken")
+    return blocks.Cell(accuracy, [interval, number]), mistake
 
 
 # Findings over all classes, a sentence for each value of an attribute, with its classes beneath.
@@ -169,38 +185,19 @@ MOST_FINDINGS = 24
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Pooled:
-    """`classes`: φ of the value for each class, strongest first."""
-
-    attribute: str
-    value: str
-    verdict: str
-    sign: str
-    sentence: str
-    classes: str
-
-
-@dataclass(frozen=True)
-class PooledView:
-    """`present` tells whether values were pooled over several classes; `line` counts findings."""
-
-    present: bool
-    line: str
-    findings: tuple[Pooled, ...]
-    more: int
-
-
-def pooled_view(table: pa.Table, cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> PooledView:
-    """Returns the view, largest |φ| first."""
+def pooled_article(
+    table: pa.Table, cells: Sequence[Cell], names: Mapping[str, str], confidence: float
+) -> list[Article]:
+    """Returns findings over all classes, largest |φ| first, each with its classes beneath; nothing where no value was
+    pooled over several classes."""
     rows = table.to_pylist()
-    findings = strongest_pooled(rows)
-    return PooledView(
-        present=bool(rows),
-        line=_line(rows),
-        findings=tuple(_pooled(row, cells, names, confidence) for row in findings[:MOST_FINDINGS]),
-        more=max(len(findings) - MOST_FINDINGS, 0),
-    )
+    if not rows:
+        return []
+    found = strongest_pooled(rows)
+    more = words.further(len(found), MOST_FINDINGS, "in the run’s pooled.parquet")
+    told = [_pooled_row(row, cells, names, confidence) for row in found[:MOST_FINDINGS]]
+    line = Paragraph(_line(rows), "intro")
+    return [Article("Over all classes", [line, *([Findings(told, more=more)] if told else [])], "pooled")]
 
 
 def strongest_pooled(rows: Sequence[Row]) -> list[Row]:
@@ -237,7 +234,8 @@ def _line(rows: Sequence[Row]) -> str:
     )
 
 
-def _pooled(row: Row, cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> Pooled:
+def _pooled_row(row: Row, cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> FoundRow:
+    """Returns a finding, with φ of the value for each class beneath, strongest first."""
     value = (row["classifier"], row["attribute"].lower(), row["bias_class"].lower())
     of_value = [c for c in cells if (c.classifier, c.attribute.lower(), c.bias_class.lower()) == value and c.size >= 0]
     of_value.sort(key=lambda cell: (cell.phi if row["verdict"] == "against" else -cell.phi, cell.target_class))
@@ -247,14 +245,8 @@ def _pooled(row: Row, cells: Sequence[Cell], names: Mapping[str, str], confidenc
     further = (
         f" and {words.count(len(of_value) - MOST_POOLED_CLASSES)} more" if len(of_value) > MOST_POOLED_CLASSES else ""
     )
-    return Pooled(
-        attribute=row["attribute"],
-        value=row["bias_class"],
-        verdict=row["verdict"],
-        sign=SIGNS[row["verdict"]],
-        sentence=pooled_sentence(row, names[row["classifier"]], confidence),
-        classes=f"{', '.join(listed)}{further}",
-    )
+    sentence = pooled_sentence(row, names[row["classifier"]], confidence)
+    return FoundRow(row["verdict"], SIGNS[row["verdict"]], sentence, [f"{', '.join(listed)}{further}"])
 
 
 # All findings in one table: a row per cell in which any classifier has a finding, a column per classifier.
@@ -264,166 +256,64 @@ MOST_ROWS = 150
 MOST_NAMED = 3  # classifiers whose names stand across
 
 
-@dataclass(frozen=True)
-class VersusRow:
-    """A row of the table. `entries`: one per classifier; `interval` to `q` only with a single classifier. `verdicts`:
-    the verdicts that occur."""
-
-    target_class: str
-    attribute: str
-    value: str
-    verdicts: str
-    entries: tuple[Heat, ...]
-    interval: str = ""
-    accuracy: str = ""
-    others: str = ""
-    images: str = ""
-    q: str = ""
-
-
-@dataclass(frozen=True)
-class Versus:
-    classifiers: tuple[str, ...]
-    turned: bool
-    rows: tuple[VersusRow, ...]
-    more: int
-
-
-def versus(groups: Sequence[Group], names: Mapping[str, str], links: Mapping[Key, str]) -> Versus:
-    """Returns the table, ordered by the strongest finding of any classifier; `links`: of the groups with details on the
-    page."""
+def found_cells(
+    groups: Sequence[Group], names: Mapping[str, str], links: Mapping[Key, str], measured: str
+) -> list[Details]:
+    """Returns a table of the cells with a finding, ordered by the strongest finding of any classifier, with a column
+    for each classifier, or several for a single one; nothing without a finding. `links`: of the groups with details on
+    the page; `measured`: the metric, as a heading."""
     classifiers = list(dict.fromkeys(group.classifier for group in groups))
     cells: dict[tuple[str, str, str], dict[str, Cell]] = {}
-    link_of = {}
     for group in groups:
         for cell in group.cells:
             cells.setdefault((cell.target_class, cell.attribute, cell.bias_class), {})[cell.classifier] = cell
-        link_of[group.key] = links.get(group.key, "")
     # Of each class, attribute and value in which any classifier has a finding: the cell of every classifier.
-    rows = [
+    found = [
         (key, cell_of_classifier)
         for key, cell_of_classifier in cells.items()
         if any(cell.is_finding for cell in cell_of_classifier.values())
     ]
-    rows.sort(key=lambda row: (-max(cell.weight for cell in row[1].values() if cell.is_finding), row[0]))
-    return Versus(
-        classifiers=tuple(names[classifier] for classifier in classifiers),
-        turned=len(classifiers) > MOST_NAMED,
-        rows=tuple(
-            _versus_row(key, [cell_of_classifier.get(name) for name in classifiers], link_of)
-            for key, cell_of_classifier in rows[:MOST_ROWS]
-        ),
-        more=max(len(rows) - MOST_ROWS, 0),
+    if not found:
+        return []
+    found.sort(key=lambda row: (-max(cell.weight for cell in row[1].values() if cell.is_finding), row[0]))
+    numbers = ("φ", "Interval", measured, "Others", "Images", "q")
+    turned = "turn " if len(classifiers) > MOST_NAMED else ""
+    columns = (
+        [
+            Column(names[name], number=True, heading=(Span(names[name], style=f"{turned}spec", title=names[name]),))
+            for name in classifiers
+        ]
+        if len(classifiers) > 1
+        else [Column(name, number=True) for name in numbers]
     )
+    title = "Every cell with a finding"
+    table = Table(
+        [Column("Class"), Column("Attribute: value"), *columns],
+        [_found_cell(key, [of.get(name) for name in classifiers], links) for key, of in found[:MOST_ROWS]],
+        name="Cells with a finding",
+        style="versus",
+        caption=f"{title}, φ as each classifier has it" if len(classifiers) > 1 else title,
+        sortable=True,
+        filtered="findings",
+        more=words.further(len(found), MOST_ROWS, "in the run’s scores.parquet"),
+    )
+    return [Details(f"{title}, as a table", [table], open=len(table.rows) <= 10)]
 
 
-def _versus_row(key: tuple[str, str, str], cells: Sequence[Cell | None], links: Mapping[Key, str]) -> VersusRow:
-    entries = tuple(
-        EMPTY if cell is None else heat_of(cell, links[cell.classifier, cell.target_class, cell.attribute])
-        for cell in cells
-    )
+def _found_cell(key: tuple[str, str, str], cells: Sequence[Cell | None], links: Mapping[Key, str]) -> TableRow:
+    target, attribute, value = key
+    entries = [
+        EMPTY if cell is None else heat_of(cell, links.get((cell.classifier, target, attribute), "")) for cell in cells
+    ]
     verdicts = "\n".join(dict.fromkeys(cell.verdict for cell in cells if cell is not None))
-    only = cells[0] if len(cells) == 1 else None
-    if only is None:
-        return VersusRow(*key, verdicts, entries)
-    return VersusRow(
-        *key,
-        verdicts,
-        entries,
-        interval=words.signed_range(only.phi_low, only.phi_high),
-        accuracy=shown(only.metric, only.accuracy),
-        others=shown(only.metric, only.others),
-        images=words.count(only.n),
-        q=words.small_probability(only.q_value),
-    )
-
-
-# Agreement of retrieved and generated images on a classifier, as counts and the cells that differ.
-
-
-MOST = 20
-
-
-@dataclass(frozen=True)
-class Side:
-    """φ of one source's images."""
-
-    phi: str
-    interval: str
-    images: str
-
-
-@dataclass(frozen=True)
-class Differing:
-    classifier: str
-    target_class: str
-    attribute: str
-    bias_class: str
-    retrieved: Side
-    generated: Side
-    difference: str
-    interval: str
-
-
-@dataclass(frozen=True)
-class Sources:
-    """`present` tells whether the run drew from two sources; `margin` is the difference up to which two φ count as
-    equal."""
-
-    present: bool
-    line: str = ""
-    differing: tuple[Differing, ...] = ()
-    more: int = 0
-    margin: str = ""
-
-
-def sources(table: pa.Table, names: Mapping[str, str], tau: float) -> Sources:
-    """Returns the view, largest difference first."""
-    rows = table.to_pylist()
-    if not rows:
-        return Sources(present=False)
-    differing = sorted(
-        (row for row in rows if row["agreement"] == "different"), key=lambda row: -abs(row["difference"])
-    )
-    return Sources(
-        present=True,
-        line=_sources_line(rows),
-        differing=tuple(_differing(row, names) for row in differing[:MOST]),
-        more=max(len(differing) - MOST, 0),
-        margin=words.decimal(MARGIN * tau),
-    )
-
-
-def _sources_line(rows: Sequence[Row]) -> str:
-    agreements = [row["agreement"] for row in rows]
-    same, different, open_cells = (agreements.count(name) for name in ("same", "different", "undetermined"))
-    line = (
-        f"Of {words.plural(len(rows), 'cell')}, φ of retrieved and of generated images is the same in "
-        f"{words.count(same)}, different in {words.count(different)} and undetermined in {words.count(open_cells)}."
-    )
-    if not different:
-        return line
-    return (
-        f"{line} Where it differs, one source shows more than its captions say: look at both before believing either."
-    )
-
-
-def _differing(row: Row, names: Mapping[str, str]) -> Differing:
-    return Differing(
-        classifier=names[row["classifier"]],
-        target_class=row["target_class"],
-        attribute=row["attribute"],
-        bias_class=row["bias_class"],
-        retrieved=_side(row, RETRIEVE),
-        generated=_side(row, GENERATE),
-        difference=words.signed(row["difference"]),
-        interval=words.signed_range(row["difference_low"], row["difference_high"]),
-    )
-
-
-def _side(row: Row, source: str) -> Side:
-    return Side(
-        phi=words.signed(row[f"phi_{source}"]),
-        interval=words.signed_range(row[f"phi_low_{source}"], row[f"phi_high_{source}"]),
-        images=words.plural(row[f"n_{source}"], "image"),
-    )
+    of_one: list[str] = []
+    if len(cells) == 1 and (only := cells[0]) is not None:
+        of_one = [
+            words.signed_range(only.phi_low, only.phi_high),
+            shown(only.metric, only.accuracy),
+            shown(only.metric, only.others),
+            words.count(only.n),
+            words.small_probability(only.q_value),
+        ]
+    data = {"class": target, "attribute": attribute, "verdict": verdicts}
+    return TableRow([target, value_cell(attribute, value), *entries, *of_one], data=data)

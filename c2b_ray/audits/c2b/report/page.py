@@ -1,16 +1,9 @@
-"""The report of a C2B run: scores → view model → HTML, one self-contained file.
-
-    ranking    scores as cells and groups, worst first
-    findings   groups as sentences, with the images that are shown
-    view       everything above as a tree of text
-
-It reads a run and writes its report.html; it knows nothing of models or of how the run was computed.
-"""
+"""The report of a C2B run, one self-contained HTML file: what the page shows, in order, and its pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,143 +11,104 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.budget import duplicates, label_sets
-from c2b_ray.audits.c2b.report import headline
 from c2b_ray.audits.c2b.report.answers import answers, besides
+from c2b_ray.audits.c2b.report.detail import DetailedGroups, detail_section
+from c2b_ray.audits.c2b.report.evidence import shown_article, sources_article, spending_article
 from c2b_ray.audits.c2b.report.explore import embeddings_of_index, explored
-from c2b_ray.audits.c2b.report.findings import (
-    Finding,
-    GroupView,
-    cues,
-    finding,
-    forest_plot,
-    galleries,
-    shared_caption,
-    value_rows,
+from c2b_ray.audits.c2b.report.findings import cues, found_row
+from c2b_ray.audits.c2b.report.gallery import Examples, choose
+from c2b_ray.audits.c2b.report.headline import (
+    accuracies,
+    accuracies_in_brief,
+    findings_line,
+    paper,
+    scale,
+    summary_table,
+    tally,
+    two_stages,
+    unfinished,
 )
-from c2b_ray.audits.c2b.report.gallery import Examples, Shown, choose, verification_shown
-from c2b_ray.audits.c2b.report.headline import ClassifierSummary, summaries
-from c2b_ray.audits.c2b.report.intersections import Intersections, intersections
-from c2b_ray.audits.c2b.report.label_errors import LabelErrors, label_error_images, label_errors
+from c2b_ray.audits.c2b.report.intersections import intersections_section
+from c2b_ray.audits.c2b.report.label_errors import label_error_images, label_errors_section
 from c2b_ray.audits.c2b.report.look_answers import (
     FollowedLooks,
-    Looks,
     NamedByAttribute,
     followed_looks,
     look_answers,
-    looks_view,
+    looks_section,
     named_by_attributes,
 )
-from c2b_ray.audits.c2b.report.method import (
-    DerivedValues,
-    Drop,
-    Merges,
-    Spending,
-    drops,
-    merges,
-    method,
-    spending,
-    titled,
-)
-from c2b_ray.audits.c2b.report.overview import (
-    Overview,
-    PooledView,
-    Sources,
-    Versus,
-    overviews,
-    pooled_view,
-    sources,
-    taken,
-    versus,
-)
-from c2b_ray.audits.c2b.report.perturbations import ONLY_PERTURBED, Example, Perturbations, examples_of, perturbations
+from c2b_ray.audits.c2b.report.method import DerivedValues, method, terms, titled
+from c2b_ray.audits.c2b.report.overview import found_cells, overview_article, pooled_article, taken
+from c2b_ray.audits.c2b.report.perturbations import ONLY_PERTURBED, Example, examples_of, perturbations_section
 from c2b_ray.audits.c2b.report.perturbations import tally as perturbed_tally
-from c2b_ray.audits.c2b.report.ranking import FINDINGS, Cell, Group, Key, folded, leading, ranked, worst_first
-from c2b_ray.audits.c2b.report.undetermined import (
-    ClearSection,
-    Problems,
-    Undetermined,
-    clear,
-    no_clear,
-    notes,
-    problems,
-    undetermined,
-)
+from c2b_ray.audits.c2b.report.ranking import FINDINGS, Cell, Group, Key, leading, ranked, worst_first
+from c2b_ray.audits.c2b.report.undetermined import clear_section, notes, undetermined_section
+from c2b_ray.audits.c2b.report.unused import drops, merged_article, unused_article
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.scoring.label_sets import LabelScores, scores_of_labels
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.report import words
-from c2b_ray.report.explore import Explore, reduced
-from c2b_ray.report.method import Method, SetupNote, mapping, setup_notes
-from c2b_ray.report.page import EXPLORE, STYLES, Answer, render
+from c2b_ray.report.blocks import (
+    Answers,
+    Article,
+    Block,
+    Findings,
+    Items,
+    Page,
+    Paragraph,
+    Section,
+    assumed,
+    made,
+    setup,
+    spec,
+)
+from c2b_ray.report.explore import Explore, explore_section, reduced
+from c2b_ray.report.method import Method, mapping, setup_notes
+from c2b_ray.report.page import EXPLORE, STYLES, Answer
 from c2b_ray.report.pictures import ThumbnailSet, all_small, keep_shown, left_in_place, read_pictures, shown, uri
 from c2b_ray.report.redact import clean, names_of
+from c2b_ray.report.words import Span
 from c2b_ray.steps.answers import answers_of, gives_each_label
-from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.storage.files import write_bytes
-from c2b_ray.tables import (
-    AGREEMENT,
-    CALIBRATION,
-    DRAWS,
-    INTERSECTIONS,
-    LABEL_ERRORS,
-    LOOK_ALIKES,
-    LOOKS,
-    PERTURBATIONS,
-    POOLED,
-    PROPOSALS,
-    SCORES,
-    VERIFICATIONS,
-)
-
-# The report as a tree of frozen dataclasses that hold nothing but text: all counting, ranking and wording ends
-# here.
-
 
 MOST_DETAILED = 24  # groups with a plot and pictures; the others are tables
 MOST_TABLES = 120  # groups that are tables; the others are counted
 MOST_SENTENCES = 40
+MOST_UNFOLDED = 8  # sentences that show at first
 
 
 @dataclass(frozen=True)
-class Tables:
-    """The tables of a run; `images` without its bytes, of `verifications` no more than `image_id` and `error`."""
+class SharedTables:
+    """The tables that several parts of the page need, read once; `images` without bytes, of `verifications` no more
+    than `image_id` and `error`. Images that no draw refers to, such as those of an earlier index, are left out."""
 
-    rejected: pa.Table
     captions: pa.Table
     draws: pa.Table
     images: pa.Table
     predictions: pa.Table
+    verifications: pa.Table
     scores: pa.Table
-    intersections: pa.Table = field(default_factory=INTERSECTIONS.empty_table)
-    proposals: pa.Table = field(default_factory=PROPOSALS.empty_table)
-    verifications: pa.Table = field(default_factory=VERIFICATIONS.empty_table)
-    calibration: pa.Table = field(default_factory=CALIBRATION.empty_table)
-    agreement: pa.Table = field(default_factory=AGREEMENT.empty_table)
-    pool: pa.Table = field(default_factory=DRAWS.empty_table)
-    pooled: pa.Table = field(default_factory=POOLED.empty_table)
-    perturbations: pa.Table = field(default_factory=PERTURBATIONS.empty_table)
-    label_errors: pa.Table = field(default_factory=LABEL_ERRORS.empty_table)
-    without: pa.Table = field(default_factory=SCORES.empty_table)
-    """The scores without the suspected label errors."""
-    looks: pa.Table = field(default_factory=LOOKS.empty_table)
-    look_alikes: pa.Table = field(default_factory=LOOK_ALIKES.empty_table)
-    fresh: pa.Table = field(default_factory=DRAWS.empty_table)
-    """The draws of a second stage or a confirmation, which had no part in selecting cells unless all are tested."""
 
-    def of_draws(self) -> Tables:
-        """Returns the tables without images that no draw refers to, such as those of an earlier index."""
-        drawn_ids = self.draws["image_id"].combine_chunks()
-        of_images = {name: getattr(self, name) for name in ("images", "predictions", "verifications")}
-        return replace(self, **{name: t.filter(pc.is_in(t["image_id"], drawn_ids)) for name, t in of_images.items()})
+
+def shared_tables(run: C2BRun) -> SharedTables:
+    draws = run.draws
+    drawn_ids = draws["image_id"].combine_chunks()
+    images, predictions, verifications = (
+        table.filter(pc.is_in(table["image_id"], drawn_ids))
+        for table in (
+            run.read("images", ["image_id", "key", "error"]),
+            run.predictions,
+            run.read("verifications", ["image_id", "error"]),
+        )
+    )
+    return SharedTables(run.captions, draws, images, predictions, verifications, run.scores)
 
 
 @dataclass(frozen=True)
-class PagePlan:
-    """The plan of the page: every group, those shown in detail with their pictures, and those shown as tables."""
+class ShownImages:
+    """The images that the page shows: examples of the groups in detail, and of what answers follow."""
 
-    groups: tuple[Group, ...]
-    detailed: tuple[Group, ...]
-    listed: tuple[Group, ...]
     examples: Mapping[Key, Examples]
     named: tuple[NamedByAttribute, ...]
     looks: tuple[FollowedLooks, ...]
@@ -168,269 +122,190 @@ class PagePlan:
         return list(dict.fromkeys([*of_named, *of_looks, *of_cells]))
 
 
-@dataclass(frozen=True)
-class Section:
-    """One classifier's findings: some in detail, the rest as tables."""
-
-    name: str
-    detailed: tuple[GroupView, ...]
-    others: tuple[GroupView, ...]
-    more: int
-
-
-@dataclass(frozen=True)
-class Headline:
-    """The head of the page."""
-
-    title: str
-    date: str
-    unfinished: str
-    accuracy: tuple[str, ...]
-    answers: tuple[Answer, ...]
-    rest: str
-    tally: str
-    scale: str
-    paper: str
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Findings:
-    """The findings as sentences, strongest first; `line` introduces them."""
-
-    line: str
-    cues: tuple[str, ...]
-    sentences: tuple[Finding, ...]
-    more: int
-
-
-@dataclass(frozen=True)
-class View:
-    headline: Headline
-    setup: tuple[SetupNote, ...]
-    classifiers: tuple[str, ...]
-    interval_name: str
-    measured: str
-    tau: str
-    alpha: str
-    summaries: tuple[ClassifierSummary, ...]
-    overviews: tuple[Overview, ...]
-    pooled: PooledView
-    versus: Versus
-    findings: Findings
-    sections: tuple[Section, ...]
-    compared: bool
-    perturbations: Perturbations
-    label_errors: LabelErrors
-    looks: Looks
-    intersections: Intersections
-    explore: Explore
-    shown: Shown
-    sources: Sources
-    spending: Spending
-    undetermined: Undetermined
-    clear: tuple[ClearSection, ...]
-    no_clear: str
-    drops: tuple[Drop, ...]
-    problems: Problems
-    method: Method
-    merges: Merges
-
-
-def plan(
-    tables: Tables, tau: float = 0.05, alpha: float = 0.05, distinct: Callable[[], Distinct] | None = None
-) -> PagePlan:
-    """`distinct`: as for `named_by_attributes`."""
-    groups = ranked(tables.scores)
-    leading = worst_first(groups)
-    detailed, listed = leading[:MOST_DETAILED], leading[MOST_DETAILED : MOST_DETAILED + MOST_TABLES]
-    examples = choose(detailed, tables.captions, tables.draws, tables.predictions)
+def shown_images(run: C2BRun, tables: SharedTables, groups: Sequence[Group]) -> ShownImages:
+    config, of_answers = run.config, (tables.captions, tables.draws, tables.predictions)
+    examples = choose(worst_first(list(groups))[:MOST_DETAILED], *of_answers)
     cells = [cell for group in groups for cell in group.cells]
-    named_answers = named_by_attributes(cells, tables.captions, tables.draws, tables.predictions, tau, alpha, distinct)
-    told = {of.classifier for of in named_answers}  # a column says by name what the answers follow
-    looks = tuple(of for of in followed_looks(tables.looks, tables.look_alikes) if of.classifier not in told)
-    return PagePlan(tuple(groups), tuple(detailed), tuple(listed), examples, named_answers, looks)
+    named = named_by_attributes(cells, *of_answers, config.tau, config.alpha, partial(duplicates, run))
+    told = {of.classifier for of in named}  # a column says by name what the answers follow
+    looks = followed_looks(run.read("looks"), run.read("look_alikes"))
+    return ShownImages(examples, named, tuple(of for of in looks if of.classifier not in told))
 
 
-def build_view(
-    manifest: Mapping[str, Any],
-    config: AuditConfig,
-    tables: Tables,
-    page_plan: PagePlan,
+def page_of(
+    run: C2BRun,
+    tables: SharedTables,
+    groups: Sequence[Group],
+    of_images: ShownImages,
     thumbnails: Mapping[str, str],
     perturbed: Mapping[str, Example] | None = None,
     explored: Explore = Explore(),  # noqa: B008  # frozen
-) -> View:
-    """Builds the view. `thumbnails`: a data: URI per image id of the plan; missing ones are described in words.
-    `perturbed`: an example of each perturbation."""
-    tau, alpha = config.tau, config.alpha
-    names, groups = names_of_classifiers(config, tables), page_plan.groups
-    links = {group.key: f"group-{i}" for i, group in enumerate(groups, start=1)}
-    similar_groups, derived = folded(groups), DerivedValues(manifest)
-    findings = {
-        group.key: item
-        for group in worst_first(list(groups))
-        if (
-            item := finding(
-                group, names[group.classifier], 1 - alpha, links[group.key], similar_groups.get(group.key, ()), derived
-            )
-        )
-    }
+) -> Page:
+    """Returns the page. `groups`: those of the scores; `thumbnails`: a data: URI per image id, those that are missing
+    are described in words; `perturbed`: an example of each perturbation."""
+    manifest, config = run.manifest, run.config
+    tau, alpha, confidence = config.tau, config.alpha, 1 - config.alpha
+    pooled, crossed, effects = (run.read(name) for name in ("pooled", "intersections", "perturbations"))
+    names = names_of_classifiers(config, tables.scores, tables.predictions, effects)
+    derived = DerivedValues(manifest)
     cells = [cell for group in groups for cell in group.cells]
-    in_detail = {group.key: links[group.key] for group in (*page_plan.detailed, *page_plan.listed)}
-    answers_taken = taken(tables.captions, tables.draws, tables.predictions, {group.classifier for group in groups})
-    thumbnail_set, other_tables = (
-        _shelf(tables.images, page_plan, thumbnails),
-        (tables.pooled, tables.intersections, tables.perturbations),
-    )
-    looks = look_answers(page_plan.looks, names, thumbnails, 1 - alpha)
-    answered = answers(
+    of = DetailedGroups(
         groups,
-        page_plan.named,
-        other_tables,
+        of_images.examples,
+        [group.key for group in worst_first(list(groups))[MOST_DETAILED : MOST_DETAILED + MOST_TABLES]],
+        {group.key: f"group-{i}" for i, group in enumerate(groups, start=1)},
         names,
-        page_plan.examples,
-        thumbnail_set,
-        links,
+        _thumbnail_set(tables.images, of_images, thumbnails),
+    )
+    told = answers(
+        groups,
+        of_images.named,
+        (pooled, crossed, effects),
+        names,
+        of.examples,
+        of.pictures,
+        of.links,
         (tau, alpha),
         derived,
-        looks,
+        look_answers(of_images.looks, names, thumbnails, confidence),
     )
-    return View(
-        headline=_headline(manifest, config, cells, tables, names, answered),
-        setup=setup_notes(manifest),
-        classifiers=tuple(names.values()),
-        interval_name=words.percent(1 - alpha),
-        measured=titled(config.metric),
-        tau=words.decimal(tau),
-        alpha=words.decimal(alpha),
-        summaries=tuple(summaries(cells, names)),
-        overviews=overviews(groups, names, answers_taken, 1 - alpha, in_detail),
-        pooled=pooled_view(tables.pooled, cells, names, 1 - alpha),
-        versus=versus(groups, names, in_detail),
-        findings=_findings([findings[group.key] for group, _ in leading(groups)], cells, names, alpha),
-        sections=tuple(_sections(page_plan, names, findings, thumbnail_set, tau, derived)),
-        compared=bool(cells) or not tables.perturbations.num_rows,
-        perturbations=perturbations(tables.perturbations, names, 1 - alpha, perturbed or {}),
-        label_errors=label_errors(config, (tables.label_errors, tables.scores, tables.without), names, thumbnails),
-        looks=looks_view(tables.looks, names),
-        intersections=intersections(tables.intersections, names, 1 - alpha),
-        explore=explored,
-        shown=verification_shown(
-            tables.verifications, tables.calibration, tables.scores, mapping(manifest.get("models")), names
+    taken_for = taken(tables.captions, tables.draws, tables.predictions, {group.classifier for group in groups})
+    of_cells = [
+        *overview_article(groups, names, taken_for, confidence, of.links_to_details),
+        *pooled_article(pooled, cells, names, confidence),
+    ]
+    sections = [
+        _found_section(of, config, derived, of_cells, is_scored := bool(cells) or not effects.num_rows),
+        *detail_section(of, config, derived, verified := tables.verifications.num_rows > 0),
+        *perturbations_section(effects, names, tau, alpha, perturbed or {}),
+        *label_errors_section(
+            config, (run.read("label_errors"), tables.scores, run.read("scores_without")), names, thumbnails
         ),
-        sources=sources(tables.agreement, names, tau),
-        spending=spending(manifest, groups),
-        undetermined=undetermined(groups, names, tau),
-        clear=clear(groups, names),
-        no_clear=no_clear(cells, tau),
-        drops=drops(tables.rejected, tables.pool, tables.draws, tables.images, cells, manifest.get("blank_rows")),
-        problems=problems(tables.rejected, tables.draws, tables.images, tables.predictions, names),
-        method=method(manifest),
-        merges=merges(tables.proposals),
+        *looks_section(run.read("looks"), names, confidence),
+        *intersections_section(crossed, names, tau, confidence),
+        *explore_section(explored),
+    ]
+    if is_scored:
+        sections += [undetermined_section(groups, names, tau, verified), clear_section(groups, names, tau)]
+    evidence = [
+        *shown_article(
+            tables.verifications,
+            run.calibration,
+            tables.scores,
+            mapping(manifest.get("models")),
+            names,
+            crossed.num_rows > 0,
+        ),
+        *sources_article(run.agreement, names, confidence),
+        *spending_article(manifest, groups),
+    ]
+    present = {section.link for section in sections} | {article.link for article in (*of_cells, *evidence)}
+    rejected, blank_rows = run.rejected, manifest.get("blank_rows")
+    dropped = drops(rejected, run.read("pool"), tables.draws, tables.images, cells, blank_rows)
+    run_method = method(manifest)
+    last = made(
+        run_method,
+        "audit.yaml",
+        *_extent(run, tables, cells, (pooled, crossed, effects)),
+        *summary_table(cells, names),
+        *evidence,
+        unused_article(dropped, rejected, tables.draws, tables.images, tables.predictions, names),
+        *merged_article(run.proposals),
+        Article("Terms and rules", [terms(tau, alpha, present)]),
+    )
+    date = words.moment(str(manifest.get("finished") or manifest.get("created") or ""))
+    return Page(
+        title=clean(config.task),
+        suffix="classifier audit",
+        kicker="Classifier audit",
+        byline=[*((spec(name),) for name in names.values()), *([(Span(date, style="date"),)] if date else [])],
+        head=_head(manifest, told, run_method, _accuracy_lines(cells, tables, names, tau)),
+        sections=[*sections, last],
+        styles=(*STYLES, "explore.css"),
+        scripts=EXPLORE,
     )
 
 
-def _shelf(images: pa.Table, page_plan: PagePlan, thumbnails: Mapping[str, str]) -> ThumbnailSet:
-    pictured = images.filter(pc.is_in(images["image_id"], pa.array(page_plan.image_ids, pa.string())))
+def _head(
+    manifest: Mapping[str, Any], told: Sequence[Answer], run_method: Method, accuracy: Sequence[str]
+) -> list[Block]:
+    """Returns what stands above the contents: what was found, and what puts all of it in doubt."""
+    unfinished_line = unfinished(manifest)
+    notes_of_setup = setup_notes(manifest)
+    # "Nothing was found" says nothing about a classifier that is set up wrongly, so that the set-up stands before it.
+    found = any(answer.verdict in FINDINGS for answer in told)
+    blocks: list[Block] = [*setup(notes_of_setup), Answers(told)]
+    if found and not any(note.hopeless for note in notes_of_setup):
+        blocks.reverse()
+    return [
+        *([Paragraph(unfinished_line, "notice")] if unfinished_line else []),
+        *blocks,
+        *assumed(run_method),
+        Paragraph(" ".join(accuracy), "scale"),
+    ]
+
+
+def _found_section(
+    of: DetailedGroups, config: AuditConfig, derived: DerivedValues, of_cells: Sequence[Article], is_scored: bool
+) -> Section:
+    """Returns the findings as sentences, strongest first, and as a table; and `of_cells`, which show all cells."""
+    confidence = 1 - config.alpha
+    cells = [cell for group in of.groups for cell in group.cells]
+    found = [
+        row
+        for group, similar in leading(of.groups)
+        if (row := found_row(group, of.names[group.classifier], confidence, of.links[group.key], similar, derived))
+    ]
+    blocks: list[Block] = [Paragraph(cue, "cue") for cue in cues(cells, of.names, confidence)]
+    if found:
+        more = words.further(len(found), MOST_SENTENCES, "in the tables below")
+        blocks.append(Paragraph(findings_line(cells, len(found)), "intro"))
+        blocks.append(Findings(found[:MOST_SENTENCES], "findings", MOST_UNFOLDED, more))
+        blocks += found_cells(of.groups, of.names, of.links_to_details, titled(config.metric))
+    elif is_scored:
+        blocks.append(Paragraph("No cell’s difference is established."))
+    return Section("All findings", [*blocks, *of_cells], "found", "All findings" if found or of_cells else "")
+
+
+def _extent(
+    run: C2BRun, tables: SharedTables, cells: Sequence[Cell], of_other_findings: Sequence[pa.Table]
+) -> list[Block]:
+    """Returns how many cells have which verdict, the extent of the audit, and what to know about its images.
+    `of_other_findings`: the tables pooled, intersections and perturbations."""
+    config, effects = run.config, of_other_findings[-1]
+    numbers = [sum(verdict in FINDINGS for verdict in table["verdict"].to_pylist()) for table in of_other_findings]
+    line = tally(cells, *numbers)
+    extent = [scale(cells, tables.draws), two_stages(config, cells, tables.captions, run.read("confirmation"))]
+    if not cells and effects.num_rows:
+        extent, line = [ONLY_PERTURBED], perturbed_tally(effects.to_pylist())
+    lines = notes(config, cells, run.manifest.get("rule"))
+    return [
+        Paragraph(line, "tally"),
+        Paragraph(" ".join(filter(None, [*extent, paper(cells)])), "scale"),
+        *([Items(lines)] if lines else []),
+    ]
+
+
+def _accuracy_lines(cells: Sequence[Cell], tables: SharedTables, names: Mapping[str, str], tau: float) -> list[str]:
+    """Returns how often each classifier is right, and what is ruled out besides findings."""
+    number = pc.count_distinct(tables.draws["image_id"]).as_py()
+    lines = accuracies_in_brief(accuracies(cells, gives_each_label(tables.predictions)), names, number)
+    return [*lines, *([besides(cells, tau)] if any(cell.is_finding for cell in cells) else [])]
+
+
+def _thumbnail_set(images: pa.Table, of_images: ShownImages, thumbnails: Mapping[str, str]) -> ThumbnailSet:
+    pictured = images.filter(pc.is_in(images["image_id"], pa.array(of_images.image_ids, pa.string())))
     return ThumbnailSet(
         thumbnails, dict(zip(*(pictured[name].to_pylist() for name in ("image_id", "key")), strict=True))
     )
 
 
-def _headline(
-    manifest: Mapping[str, Any],
-    config: AuditConfig,
-    cells: Sequence[Cell],
-    tables: Tables,
-    names: Mapping[str, str],
-    answered: tuple[Answer, ...],
-) -> Headline:
-    pooled, pairs, perturbed = (
-        sum(verdict in FINDINGS for verdict in table["verdict"].to_pylist())
-        for table in (tables.pooled, tables.intersections, tables.perturbations)
-    )
-    scale = (headline.scale(cells, tables.draws), headline.two_stages(config, cells, tables.captions, tables.fresh))
-    tally = headline.tally(cells, pooled, pairs, perturbed)
-    if not cells and tables.perturbations.num_rows:
-        scale, tally = (ONLY_PERTURBED, ""), perturbed_tally(tables.perturbations.to_pylist())
-    return Headline(
-        title=clean(config.task),
-        date=words.moment(str(manifest.get("finished") or manifest.get("created") or "")),
-        unfinished=headline.unfinished(manifest),
-        accuracy=headline.accuracies_in_brief(
-            headline.accuracies(cells, gives_each_label(tables.predictions)),
-            names,
-            pc.count_distinct(tables.draws["image_id"]).as_py(),
-        ),
-        answers=answered,
-        rest=besides(cells, config.tau) if any(cell.is_finding for cell in cells) else "",
-        tally=tally,
-        scale=" ".join(filter(None, scale)),
-        paper=headline.paper(cells),
-        notes=notes(config, cells, manifest.get("rule")),
-    )
-
-
-def _findings(leads: Sequence[Finding], cells: Sequence[Cell], names: Mapping[str, str], alpha: float) -> Findings:
-    """Returns the findings section. `leads`: the leading finding of each group."""
-    return Findings(
-        line=headline.findings_line(cells, len(leads)),
-        cues=cues(cells, names, 1 - alpha),
-        sentences=tuple(leads[:MOST_SENTENCES]),
-        more=max(len(leads) - MOST_SENTENCES, 0),
-    )
-
-
-def names_of_classifiers(config: AuditConfig, tables: Tables) -> dict[str, str]:
+def names_of_classifiers(config: AuditConfig, *tables: pa.Table) -> dict[str, str]:
+    """Returns the name on the page of each classifier of the config or of these tables."""
     specs = list(config.classifiers)
-    for table in (tables.scores, tables.predictions, tables.perturbations):
+    for table in tables:
         specs += pc.unique(table["classifier"]).to_pylist()
     return names_of(specs)
-
-
-def _sections(
-    page_plan: PagePlan,
-    names: Mapping[str, str],
-    findings: Mapping[Key, Finding],
-    thumbnail_set: ThumbnailSet,
-    tau: float,
-    derived: DerivedValues,
-) -> Iterable[Section]:
-    listed = {group.key for group in page_plan.listed}
-    for classifier in dict.fromkeys(group.classifier for group in page_plan.groups):
-        detailed: list[GroupView] = []
-        brief: list[GroupView] = []
-        left_out = 0
-        for group in page_plan.groups:
-            lead = group.lead
-            if group.classifier != classifier or lead is None:
-                continue
-            in_detail = group.key in page_plan.examples
-            if not in_detail and group.key not in listed:
-                left_out += 1
-                continue
-            link = findings[group.key].link
-            view = GroupView(
-                link=link,
-                target_class=group.target_class,
-                attribute=group.attribute,
-                finding=findings[group.key],
-                rows=value_rows(group, derived),
-                forest=forest_plot(group, tau, link) if in_detail else "",
-                shared_caption=shared_caption(page_plan.examples[group.key]) if in_detail else "",
-                galleries=galleries(
-                    page_plan.examples[group.key],
-                    (lead.n - lead.correct, lead.correct),
-                    lead.verdict,
-                    thumbnail_set,
-                    names[classifier],
-                )
-                if in_detail
-                else (),
-            )
-            (detailed if in_detail else brief).append(view)
-        yield Section(names[classifier], tuple(detailed), tuple(brief), left_out)
 
 
 MOST_CHARACTERS = 1_400_000
@@ -443,33 +318,14 @@ def write_report(run: C2BRun) -> str:
     Only shown images are decoded, and those whose bytes the run does not hold are kept in it, as small as they are
     shown. Raises StorageError where the file system refuses.
     """
-    tables = Tables(
-        rejected=run.rejected,
-        captions=run.captions,
-        draws=run.draws,
-        images=run.read("images", ["image_id", "key", "error"]),
-        predictions=run.predictions,
-        scores=run.scores,
-        intersections=run.intersections,
-        proposals=run.proposals,
-        verifications=run.read("verifications", ["image_id", "error"]),
-        calibration=run.calibration,
-        agreement=run.agreement,
-        pool=run.read("pool"),
-        pooled=run.read("pooled"),
-        perturbations=run.read("perturbations"),
-        label_errors=run.read("label_errors"),
-        without=run.read("scores_without"),
-        looks=run.read("looks"),
-        look_alikes=run.read("look_alikes"),
-        fresh=run.read("confirmation"),
-    ).of_draws()
-    config = run.config
-    page_plan = plan(tables, config.tau, config.alpha, partial(duplicates, run))
-    image_ids = list(dict.fromkeys([*page_plan.image_ids, *label_error_images(tables.label_errors)]))
-    pictures, perturbed = _pictures(run, image_ids), examples_of(run, tables.perturbations)
-    view = build_view(run.manifest, config, tables, page_plan, pictures, perturbed, _explored(run, tables))
-    write_bytes(run.report, render("report.html.j2", view, (*STYLES, "explore.css"), EXPLORE).encode())
+    tables, effects = shared_tables(run), run.read("perturbations")
+    groups = ranked(tables.scores)
+    of_images = shown_images(run, tables, groups)
+    image_ids = list(dict.fromkeys([*of_images.image_ids, *label_error_images(run.read("label_errors"))]))
+    pictures, perturbed = _pictures(run, image_ids), examples_of(run, effects)
+    names = names_of_classifiers(run.config, tables.scores, tables.predictions, effects)
+    page = page_of(run, tables, groups, of_images, pictures, perturbed, _explored(run, tables, names))
+    write_bytes(run.report, page.html().encode())
     return run.report
 
 
@@ -500,9 +356,8 @@ def _kept(
     return {image_id: all_pictures[image_id] for image_id in image_ids if image_id in all_pictures}
 
 
-def _explored(run: C2BRun, tables: Tables) -> Explore:
+def _explored(run: C2BRun, tables: SharedTables, names: Mapping[str, str]) -> Explore:
     """Returns the block in which a reader explores the images, once those of the findings are kept."""
-    rows = run.read("images", ["image_id", "row"])
     config = run.config
     return explored(
         config,
@@ -510,18 +365,17 @@ def _explored(run: C2BRun, tables: Tables) -> Explore:
         tables.draws,
         tables.predictions,
         tables.images,
-        names_of_classifiers(config, tables),
+        names,
         partial(_of_sample, run),
-        embeddings_of_index(config, rows),
-        _label_scores(run, config, tables),
+        embeddings_of_index(config, run.read("images", ["image_id", "row"])),
+        _label_scores(run, config, names),
     )
 
 
-def _label_scores(run: C2BRun, config: AuditConfig, tables: Tables) -> list[LabelScores]:
+def _label_scores(run: C2BRun, config: AuditConfig, names: Iterable[str]) -> list[LabelScores]:
     """Returns what classifiers that give each label on its own score for it; nothing of others, and of runs that took a
     part of the images of each cell."""
     sets = label_sets(run, config.classes, duplicates(run))
     if sets is None:
         return []
-    answers = {name: answers_of(run.predictions, name) for name in names_of_classifiers(config, tables)}
-    return scores_of_labels(sets, answers)
+    return scores_of_labels(sets, {name: answers_of(run.predictions, name) for name in names})

@@ -1,7 +1,4 @@
-"""The block of perturbations: what each does to each class, as sentences, curves, a table and pictures of one image.
-
-Knows rows of `tables.PERTURBATIONS`, words, and pixels of the pictures that it shows; knows nothing of pages.
-"""
+"""Perturbations: what each does to each class, as sentences, curves, a table and pictures of one image."""
 
 from __future__ import annotations
 
@@ -16,13 +13,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.perturbation.images import UNPERTURBED, Perturbing
-from c2b_ray.audits.c2b.report.findings import NAMES, SIGNS
+from c2b_ray.audits.c2b.report.findings import NAMES, SIGNS, sign_of
 from c2b_ray.audits.c2b.report.ranking import FINDINGS
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.errors import ImageError
 from c2b_ray.report import words
+from c2b_ray.report.blocks import (
+    Article,
+    Block,
+    Cell,
+    Columns,
+    Details,
+    Figure,
+    Findings,
+    FoundRow,
+    Frame,
+    Paragraph,
+    Section,
+    Strips,
+    Table,
+)
 from c2b_ray.report.pictures import keep_shown, read_pictures, shown, small, uri
-from c2b_ray.report.words import Sentence, Span
+from c2b_ray.report.words import Column, Sentence, Span
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.draw import png
 
@@ -57,75 +69,6 @@ ClassKey = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Told:
-    """A finding: one class and perturbation, at its worst level. `beneath`: its other levels."""
-
-    verdict: str
-    sign: str
-    sentence: Sentence
-    beneath: str
-
-
-@dataclass(frozen=True)
-class Frame:
-    """An example picture. `source`: a data: URI, empty where it cannot be shown."""
-
-    label: str
-    source: str
-    alt: str
-
-
-@dataclass(frozen=True)
-class Level:
-    """A class at one level, as a cell of the table."""
-
-    label: str
-    accuracy: str
-    difference: str
-    interval: str
-    verdict: str
-    verdict_name: str
-    sign: str
-    title: str
-
-
-@dataclass(frozen=True)
-class ClassRow:
-    classifier: str
-    target_class: str
-    unperturbed: str
-    images: str
-    levels: tuple[Level, ...]
-
-
-@dataclass(frozen=True)
-class Section:
-    """One perturbation."""
-
-    name: str
-    line: str
-    columns: tuple[str, ...]
-    frames: tuple[Frame, ...]
-    example: str
-    curves: tuple[tuple[str, str], ...]
-    """Heading and svg."""
-    rows: tuple[ClassRow, ...]
-    more: int
-
-
-@dataclass(frozen=True)
-class Perturbations:
-    """`present` tells whether the run perturbed images."""
-
-    present: bool
-    line: str = ""
-    none: str = ""
-    findings: tuple[Told, ...] = ()
-    more: int = 0
-    sections: tuple[Section, ...] = ()
-
-
-@dataclass(frozen=True)
 class Example:
     """The image that shows a perturbation, and its pictures by level as data: URIs."""
 
@@ -134,28 +77,32 @@ class Example:
     pictures: Mapping[int, str]
 
 
-def perturbations(
-    table: pa.Table, names: Mapping[str, str], confidence: float, examples: Mapping[str, Example]
-) -> Perturbations:
-    """Returns the view. `names`: how classifiers are called; `examples`: by perturbation."""
+def perturbations_section(
+    table: pa.Table, names: Mapping[str, str], tau: float, alpha: float, examples: Mapping[str, Example]
+) -> list[Section]:
+    """Returns the section; nothing where no image was perturbed. `names`: how classifiers are called; `examples`: by
+    perturbation."""
     rows = table.to_pylist()
     if not rows:
-        return Perturbations(present=False)
-    shown_findings = [_told(rows_of_kind, names, confidence) for rows_of_kind in strongest(rows)]
+        return []
+    confidence = 1 - alpha
+    how = (
+        f"The difference of accuracies is that of the same images perturbed and unperturbed, with Tango’s "
+        f"{words.percent(confidence)} interval; a finding lies beyond ±{words.decimal(tau)}, at a false discovery rate "
+        f"of {words.decimal(alpha)} over all classes, perturbations and levels."
+    )
+    blocks: list[Block] = [Paragraph(f"{line(rows)} {how}")]
+    if found := strongest(rows):
+        told = [_found_row(of_kind, names, confidence) for of_kind in found[:MOST_SENTENCES]]
+        blocks.append(Findings(told, more=words.further(len(found), MOST_SENTENCES, "in the tables below")))
+    else:
+        blocks.append(Paragraph("No perturbation is established to change the accuracy of a class by more than τ."))
     by_kind: dict[str, list[Row]] = {}
     for row in rows:
         by_kind.setdefault(row["perturbation"], []).append(row)
-    strongest_first = sorted(by_kind.items(), key=lambda item: -max(map(_size, item[1])))
-    return Perturbations(
-        present=True,
-        line=line(rows),
-        none=""
-        if shown_findings
-        else "No perturbation is established to change the accuracy of a class by more than τ.",
-        findings=tuple(shown_findings[:MOST_SENTENCES]),
-        more=max(len(shown_findings) - MOST_SENTENCES, 0),
-        sections=tuple(_section(kind, of_kind, names, examples.get(kind)) for kind, of_kind in strongest_first),
-    )
+    for kind, of_kind in sorted(by_kind.items(), key=lambda item: -max(map(_size, item[1]))):
+        blocks.append(_perturbation(kind, of_kind, names, confidence, examples.get(kind)))
+    return [Section("Perturbations of the same images", blocks, "perturbations", "Perturbations")]
 
 
 def line(rows: Sequence[Row]) -> str:
@@ -212,20 +159,20 @@ def sentence(row: Row, name: str, confidence: float) -> Sentence:
     )
 
 
-def _told(of_kind: Sequence[Row], names: Mapping[str, str], confidence: float) -> Told:
+def _found_row(of_kind: Sequence[Row], names: Mapping[str, str], confidence: float) -> FoundRow:
+    """Returns one class and perturbation at its worst level, its other levels beneath."""
     lead, *other_levels = of_kind
     other_levels = sorted(other_levels, key=lambda row: row["level"])
     level_texts = [f"level {row['level']} {words.signed(row['difference'])}" for row in other_levels]
     name = names[lead["classifier"]] if len(names) > 1 else ""
-    return Told(
-        verdict=lead["verdict"],
-        sign=SIGNS[lead["verdict"]],
-        sentence=sentence(lead, name, confidence),
-        beneath=f"Also at {words.listed(level_texts)}." if level_texts else "",
-    )
+    beneath = [f"Also at {words.listed(level_texts)}."] if level_texts else []
+    return FoundRow(lead["verdict"], SIGNS[lead["verdict"]], sentence(lead, name, confidence), beneath)
 
 
-def _section(kind: str, rows: Sequence[Row], names: Mapping[str, str], example: Example | None) -> Section:
+def _perturbation(
+    kind: str, rows: Sequence[Row], names: Mapping[str, str], confidence: float, example: Example | None
+) -> Article:
+    """Returns what one perturbation does: an image that shows it, a curve and a row for each class."""
     by_class: dict[ClassKey, list[Row]] = {}
     for row in rows:
         by_class.setdefault((row["classifier"], row["target_class"]), []).append(row)
@@ -234,27 +181,35 @@ def _section(kind: str, rows: Sequence[Row], names: Mapping[str, str], example: 
     title, state = ABOUT[kind]
     has_several = len(names) > 1
     headings = [f"{target}, {names[classifier]}" if has_several else target for (classifier, target), _ in ordered]
-    curves = zip(headings[:MOST_CURVES], ordered, strict=False)
-    return Section(
-        name=title,
-        line=_section_line(rows),
-        columns=tuple(_label(kind, level) for level in levels),
-        frames=() if example is None else tuple(_frames(kind, levels, example)),
-        example="" if example is None else f"{example.key} ({example.target_class}), as it is and {state}",
-        curves=tuple(
-            (heading, curve_svg(rows_of_curve, f"{heading}: accuracy {state}"))
-            for heading, (_, rows_of_curve) in curves
-        ),
-        rows=tuple(_class_row(kind, key, rows_of_curve, names) for key, rows_of_curve in ordered[:MOST_ROWS]),
-        more=max(len(ordered) - MOST_ROWS, 0),
+    blocks: list[Block] = [Paragraph(_difference(rows), "beneath")]
+    if example is not None:
+        about = f"{example.key} ({example.target_class}), as it is and {state}"
+        blocks += [Strips([_frames(kind, levels, example)]), Paragraph(about, "source")]
+    curves = [
+        Figure(curve_svg(rows_of_curve, f"{heading}: accuracy {state}"), heading)
+        for heading, (_, rows_of_curve) in zip(headings[:MOST_CURVES], ordered, strict=False)
+    ]
+    interval = f"{words.percent(confidence)} interval"
+    numbers = Table(
+        [
+            Column("Class"),
+            *([Column("Classifier", spec=True)] if has_several else []),
+            *(Column(name, number=True) for name in ("Unperturbed", *(_label(kind, level) for level in levels))),
+        ],
+        [_class_row(key, of_class, names) for key, of_class in ordered[:MOST_ROWS]],
+        name=f"{title}: accuracy by class and level",
+        style="matrix",
+        caption=f"Accuracy; perturbed minus unperturbed, with its {interval}",
+        more=words.further(len(ordered), MOST_ROWS, "in the run’s perturbations.parquet"),
     )
+    return Article(title, [*blocks, Columns(curves, "curves"), Details("Numbers by class", [numbers])])
 
 
 def _label(kind: str, level: int) -> str:
     return "unperturbed" if level == 0 else "mirrored" if kind == "flip" else f"level {level}"
 
 
-def _section_line(rows: Sequence[Row]) -> str:
+def _difference(rows: Sequence[Row]) -> str:
     parts = []
     for verdict, adverb in (("against", "worse"), ("for", "better")):
         targets = list(dict.fromkeys(row["target_class"] for row in rows if row["verdict"] == verdict))
@@ -275,40 +230,39 @@ def _size(row: Row) -> float:
 
 
 def _frames(kind: str, levels: Sequence[int], example: Example) -> list[Frame]:
+    labels = {level: _label(kind, level) for level in (0, *levels)}
     return [
-        Frame(_label(kind, level), example.pictures.get(level, ""), f"{example.key}, {_label(kind, level)}")
-        for level in (0, *levels)
+        Frame(example.pictures.get(level, ""), f"{example.key}, {label}", [label]) for level, label in labels.items()
     ]
 
 
-def _class_row(kind: str, key: ClassKey, rows: Sequence[Row], names: Mapping[str, str]) -> ClassRow:
+def _class_row(key: ClassKey, rows: Sequence[Row], names: Mapping[str, str]) -> list[str | Cell]:
     classifier, target_class = key
     first = rows[0]
     details = [words.plural(first["n"], "image")]
     details += [words.plural(first["repeats"], "copy", "copies") + " left out"] if first["repeats"] else []
     details += [f"{words.count(first['errors'])} without an answer"] if first["errors"] else []
     details += [f"{words.count(first['clusters'])} clusters"] if first["clusters"] is not None else []
-    return ClassRow(
-        classifier=names[classifier],
-        target_class=target_class,
-        unperturbed=words.percent(first["accuracy_unperturbed"]),
-        images=", ".join(details),
-        levels=tuple(_level(kind, row) for row in rows),
-    )
+    return [
+        target_class,
+        *([names[classifier]] if len(names) > 1 else []),
+        Cell(words.percent(first["accuracy_unperturbed"]), [", ".join(details)]),
+        *(_level(row) for row in rows),
+    ]
 
 
-def _level(kind: str, row: Row) -> Level:
-    settle = row["images_to_settle"]
+def _level(row: Row) -> Cell:
+    """Returns a class at one level."""
+    settle, verdict = row["images_to_settle"], row["verdict"]
     needs = f"; about {words.count(settle)} images of the class would settle it" if settle else ""
-    return Level(
-        label=_label(kind, row["level"]),
-        accuracy=words.percent(row["accuracy"]),
-        difference=words.signed(row["difference"]),
-        interval=words.signed_range(row["difference_low"], row["difference_high"]),
-        verdict=row["verdict"],
-        verdict_name=NAMES[row["verdict"]],
-        sign=SIGNS[row["verdict"]],
-        title=f"{NAMES[row['verdict']]}, {words.plural(row['n'], 'image')}{needs}",
+    return Cell(
+        words.percent(row["accuracy"]),
+        small=(
+            (*sign_of(verdict), Span(f" {words.signed(row['difference'])}", style=f"verdict {verdict}")),
+            words.signed_range(row["difference_low"], row["difference_high"]),
+        ),
+        style=verdict,
+        title=f"{NAMES[verdict]}, {words.plural(row['n'], 'image')}{needs}",
     )
 
 

@@ -1,103 +1,104 @@
-"""The cells without a finding: undetermined ones with the images that would settle them, and clear ones.
-
-Knows cells and words; knows nothing of pages.
-"""
+"""The cells without a finding: undetermined ones with the images that would settle them, and clear ones."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import median
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from c2b_ray.audits.c2b.report.findings import BASES, paper_word
+from c2b_ray.audits.c2b.report.findings import BASES, paper_cell, value_cell
 from c2b_ray.audits.c2b.report.method import compared_by, right_line
 from c2b_ray.audits.c2b.report.ranking import Cell, Group
 from c2b_ray.audits.c2b.scoring.clusters import TOO_FEW_CLUSTERS
 from c2b_ray.config.audit import AuditConfig
-from c2b_ray.report import words
+from c2b_ray.report import blocks, words
+from c2b_ray.report.blocks import (
+    Article,
+    Bar,
+    Block,
+    Details,
+    Paragraph,
+    Section,
+    Segment,
+    Table,
+    TableRow,
+    spec,
+)
 from c2b_ray.report.redact import clean
+from c2b_ray.report.words import Column, Sentence, Span
 
 MOST_LISTED = 100
 SMALLEST_LISTED = 5  # images: a cell with fewer cannot be settled
 _STEPS = (100, 300, 1_000, 3_000, 10_000, 100_000)
 
 
-@dataclass(frozen=True)
-class Open:
-    """One undetermined cell; `doubted` where its images cannot be trusted, so that no number of them would do."""
-
-    classifier: str
-    target_class: str
-    attribute: str
-    bias_class: str
-    images: str
-    phi: str
-    interval: str
-    settle: str
-    doubted: bool
-    because: str
-    paper: str
-    disagrees: bool
-
-
-@dataclass(frozen=True)
-class Step:
-    """A number of images per cell and the number of cells that it settles; `share` is the bar's length in percent of
-    the open cells.
-
-    The last step includes all cells that any number settles, and says so where that exceeds the table's steps."""
-
-    images: str
-    cells: str
-    share: str
-
-
-@dataclass(frozen=True)
-class Undetermined:
-    line: str
-    steps: tuple[Step, ...]
-    cells: tuple[Open, ...]
-    more: int
-
-
-@dataclass(frozen=True)
-class ClearClass:
-    """The values of an attribute that are clear for a class."""
-
-    target_class: str
-    values: str
-
-
-@dataclass(frozen=True)
-class ClearAttribute:
-    attribute: str
-    number: str
-    classes: tuple[ClearClass, ...]
-
-
-@dataclass(frozen=True)
-class ClearSection:
-    classifier: str
-    attributes: tuple[ClearAttribute, ...]
-
-
-def undetermined(groups: Sequence[Group], names: Mapping[str, str], tau: float) -> Undetermined:
-    """Returns the undetermined cells, largest |φ| first."""
+def undetermined_section(groups: Sequence[Group], names: Mapping[str, str], tau: float, verified: bool) -> Section:
+    """Returns the undetermined cells, largest |φ| first, and how many images would settle how many of them.
+    `verified`: whether it was looked at what the images show."""
     everything = [cell for group in groups for cell in group.cells]
     undetermined_cells = [cell for cell in everything if cell.verdict == "undetermined"]
+    contents: list[Block] = []
+    if steps := _steps(undetermined_cells):
+        columns = [
+            Column("Images in each cell", number=True),
+            Column("Cells settled", number=True),
+            Column("Share", hidden=True),
+        ]
+        rows = [(images, cells, Bar([Segment("undetermined", share)])) for images, cells, share in steps]
+        accuracies = "corrected" if verified else "observed"
+        caption = f"How many images would settle them, were the {accuracies} accuracies the truth"
+        contents.append(Table(columns, rows, style="steps", caption=caption, headed=False))
     listed = [cell for cell in undetermined_cells if cell.n >= SMALLEST_LISTED]
     listed.sort(key=lambda cell: (-cell.weight, cell.target_class, cell.attribute, cell.bias_class))
-    return Undetermined(
-        line=_line(undetermined_cells, len(everything), tau),
-        steps=_steps(undetermined_cells),
-        cells=tuple(_open(cell, names) for cell in listed[:MOST_LISTED]),
-        more=max(len(listed) - MOST_LISTED, 0),
+    if listed:
+        contents.append(_open_cells(listed, names, verified))
+    details = Details(_line(undetermined_cells, len(everything), tau), contents)
+    return Section("What stays undetermined", [details], "open", "Undetermined")
+
+
+def _open_cells(cells: Sequence[Cell], names: Mapping[str, str], verified: bool) -> Table:
+    several = len(names) > 1
+    columns = [
+        Column("Class"),
+        Column("Attribute: value"),
+        *([Column("Classifier", spec=True)] if several else []),
+        Column("φ", number=True),
+        Column("Paper’s"),
+        Column("Images", number=True),
+        Column(f"Would settle{words.FIXED}it", number=True),
+        Column("Why it is open"),
+    ]
+    return Table(
+        columns,
+        [_open_row(cell, names, verified) for cell in cells[:MOST_LISTED]],
+        style="open",
+        caption="Strongest first; the images that would settle a cell are those of each value of its attribute",
+        sortable=True,
+        filtered="open",
+        most=20,
+        more=words.further(len(cells), MOST_LISTED, "in the run’s scores.parquet"),
+    )
+
+
+def _open_row(cell: Cell, names: Mapping[str, str], verified: bool) -> TableRow:
+    in_doubt = bool(cell.doubt)
+    data = {
+        "class": cell.target_class,
+        "attribute": cell.attribute,
+        "verdict": "in doubt" if in_doubt else "undetermined",
+    }
+    return TableRow(
+        [
+            cell.target_class,
+            value_cell(cell.attribute, cell.bias_class),
+            *([names[cell.classifier]] if len(names) > 1 else []),
+            blocks.Cell(words.signed(cell.phi), [words.signed_range(cell.phi_low, cell.phi_high)]),
+            paper_cell(cell),
+            words.count(cell.n),
+            blocks.Cell(_images_to_settle(cell), link="#shown" if in_doubt and verified else ""),
+            blocks.Cell(clean(cell.because), style="why"),
+        ],
+        data=data,
     )
 
 
@@ -143,39 +144,67 @@ def _line(cells: Sequence[Cell], everything: int, tau: float) -> str:
     return " ".join(parts)
 
 
-def _steps(cells: Sequence[Cell]) -> tuple[Step, ...]:
+def _steps(cells: Sequence[Cell]) -> list[tuple[str, str, str]]:
+    """Returns numbers of images per cell, the number of cells that each settles, and their share of the open cells in
+    percent. The last includes all cells that any number settles, and says so where that exceeds our steps."""
     settling = [cell.images_to_settle for cell in cells if cell.images_to_settle is not None]
-    steps: list[Step] = []
+    steps: list[tuple[str, str, str]] = []
     most = max(settling, default=0)
     for limit in (*(limit for limit in _STEPS if limit < most), most):
         settled = sum(images <= limit for images in settling)
-        if settled and (not steps or steps[-1].cells != words.count(settled)):
+        if settled and (not steps or steps[-1][1] != words.count(settled)):
             images = f"more than {words.count(_STEPS[-1])}" if limit > _STEPS[-1] else words.count(limit)
-            steps.append(Step(images, words.count(settled), f"{100 * settled / len(cells):.1f}"))
-    return tuple(steps)
-
-
-def _open(cell: Cell, names: Mapping[str, str]) -> Open:
-    return Open(
-        classifier=names[cell.classifier],
-        target_class=cell.target_class,
-        attribute=cell.attribute,
-        bias_class=cell.bias_class,
-        images=words.count(cell.n),
-        phi=words.signed(cell.phi),
-        interval=words.signed_range(cell.phi_low, cell.phi_high),
-        settle=_images_to_settle(cell),
-        doubted=bool(cell.doubt),
-        because=clean(cell.because),
-        paper=paper_word(cell),
-        disagrees=cell.disagrees,
-    )
+            steps.append((images, words.count(settled), f"{100 * settled / len(cells):.1f}"))
+    return steps
 
 
 def _images_to_settle(cell: Cell) -> str:
     if cell.doubt:
         return "in doubt"
     return words.count(cell.images_to_settle) if cell.images_to_settle else words.UNKNOWN
+
+
+def clear_section(groups: Sequence[Group], names: Mapping[str, str], tau: float) -> Section:
+    """Returns, per classifier and attribute, the classes and values whose whole interval lies within ±τ, most first; or
+    why there are none."""
+    tables = [
+        Article((spec(names[classifier]),), [table]) if len(names) > 1 else table
+        for classifier in dict.fromkeys(group.classifier for group in groups)
+        if (table := _clear_values([group for group in groups if group.classifier == classifier]))
+    ]
+    line = (
+        f"It is established that φ lies within ±{words.decimal(tau)}, on images that are known to differ: whatever "
+        "difference there is, it is smaller than what counts."
+    )
+    cells = [cell for group in groups for cell in group.cells]
+    block = Details(line, tables) if tables else Paragraph(no_clear(cells, tau))
+    return Section("What is ruled out", [block], "clear", "Ruled out")
+
+
+def _clear_values(groups: Sequence[Group]) -> Table | None:
+    by_attribute: dict[str, list[tuple[Group, list[Cell]]]] = {}
+    for group in groups:
+        cells = [cell for cell in group.cells if cell.verdict == "none"]
+        if cells:
+            by_attribute.setdefault(group.attribute, []).append((group, cells))
+    if not by_attribute:
+        return None
+    numbers = {attribute: sum(len(cells) for _, cells in members) for attribute, members in by_attribute.items()}
+    rows = [
+        (attribute, words.count(numbers[attribute]), blocks.Cell(_clear_classes(members)))
+        for attribute, members in sorted(by_attribute.items(), key=lambda item: (-numbers[item[0]], item[0]))
+    ]
+    return Table([Column("Attribute"), Column("Cells", number=True), Column("Classes and values")], rows, style="clear")
+
+
+def _clear_classes(members: Sequence[tuple[Group, Sequence[Cell]]]) -> Sentence:
+    spans: list[Span] = []
+    for group, cells in members:
+        is_whole = len(cells) == len(group.cells)
+        values = f"all {len(cells)} values" if is_whole else ", ".join(cell.bias_class for cell in cells)
+        spans += [Span(" · ", style="dot")] if spans else []
+        spans += [Span(group.target_class, strong=True), Span(f" {values}")]
+    return tuple(spans)
 
 
 def no_clear(cells: Sequence[Cell], tau: float) -> str:
@@ -194,35 +223,6 @@ def no_clear(cells: Sequence[Cell], tau: float) -> str:
         f"{line} It takes many images: of the cells whose {within} as counted, the nearest to it holds "
         f"{words.count(nearest.n)} and would need about {words.count(nearest.images_to_settle or 0)}."
     )
-
-
-def clear(groups: Sequence[Group], names: Mapping[str, str]) -> tuple[ClearSection, ...]:
-    """Returns, per classifier and attribute, the classes and values whose whole interval lies within ±τ; most first."""
-    sections = []
-    for classifier in dict.fromkeys(group.classifier for group in groups):
-        attributes = _clear_attributes([group for group in groups if group.classifier == classifier])
-        if attributes:
-            sections.append(ClearSection(names[classifier], attributes))
-    return tuple(sections)
-
-
-def _clear_attributes(groups: Sequence[Group]) -> tuple[ClearAttribute, ...]:
-    by_attribute: dict[str, list[tuple[Group, list[Cell]]]] = {}
-    for group in groups:
-        cells = [cell for cell in group.cells if cell.verdict == "none"]
-        if cells:
-            by_attribute.setdefault(group.attribute, []).append((group, cells))
-    numbers = {attribute: sum(len(cells) for _, cells in members) for attribute, members in by_attribute.items()}
-    return tuple(
-        ClearAttribute(attribute, words.count(numbers[attribute]), tuple(_clear_class(*member) for member in members))
-        for attribute, members in sorted(by_attribute.items(), key=lambda item: (-numbers[item[0]], item[0]))
-    )
-
-
-def _clear_class(group: Group, cells: list[Cell]) -> ClearClass:
-    is_whole = len(cells) == len(group.cells)
-    values = f"all {len(cells)} values" if is_whole else ", ".join(cell.bias_class for cell in cells)
-    return ClearClass(group.target_class, values)
 
 
 # Caveats for the reader: what counts as right, and what the images represent.
@@ -330,172 +330,3 @@ def _held(cell: Cell) -> int:
 
 def _of(number: int, total: int) -> str:
     return "all cells" if number == total else f"{words.count(number)} of {words.plural(total, 'cell')}"
-
-
-# Problems of a run: rejected replies, unusable images, missing predictions.
-
-
-MOST_REASONS = 12
-LONGEST_REASON = 160
-LONGEST_REPLY = 140
-_STEPS_of_problems = {
-    "propose": "proposing attributes",
-    "template": "the captions' template",
-    "caption": "writing captions",
-}
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
-
-
-@dataclass(frozen=True)
-class Reason:
-    """A kind of problem with its number of occurrences and the affected classifiers; `sample` is one instance of it."""
-
-    number: str
-    reason: str
-    where: str
-    sample: str = ""
-
-
-@dataclass(frozen=True)
-class Problems:
-    """`*_more` counts the rows of the reasons that are not listed."""
-
-    rejected: int
-    rejected_line: str
-    rejections: tuple[Reason, ...]
-    rejections_more: int
-    unusable: int
-    unusable_line: str
-    reasons: tuple[Reason, ...]
-    reasons_more: int
-    missing: tuple[str, ...]
-
-
-def problems(
-    rejected: pa.Table, draws: pa.Table, images: pa.Table, predictions: pa.Table, names: Mapping[str, str]
-) -> Problems:
-    """Returns the problems. `images` needs no bytes; `names` maps all classifiers of the run to their names."""
-    rejections, rejections_more = _rejections(rejected)
-    reasons, unusable, reasons_more = _unusable(images, predictions, names)
-    return Problems(
-        rejected=rejected.num_rows,
-        rejected_line=f"{words.plural(rejected.num_rows, 'reply', 'replies')} of the language model could not be used."
-        if rejected.num_rows
-        else "Every reply of the language model could be used, or none was asked for.",
-        rejections=rejections,
-        rejections_more=rejections_more,
-        unusable=unusable,
-        unusable_line=f"{words.plural(unusable, 'image')} could not be used by one classifier or more."
-        if unusable
-        else "No image was unusable.",
-        reasons=reasons,
-        reasons_more=reasons_more,
-        missing=_missing(draws, images, predictions, names),
-    )
-
-
-@dataclass
-class _Kind:
-    """Rows with the same reason, ignoring numbers: the ids concerned, the affected classifiers, and the original
-    reasons."""
-
-    members: set[str] = field(default_factory=set)
-    sufferers: set[str] = field(default_factory=set)
-    texts: set[str] = field(default_factory=set)
-    sample: str = ""
-
-    def reason(self, pattern: str) -> str:
-        return self.texts.copy().pop() if len(self.texts) == 1 else pattern
-
-
-def _rejections(rejected: pa.Table) -> tuple[tuple[Reason, ...], int]:
-    kinds: dict[tuple[str, str], _Kind] = defaultdict(_Kind)
-    columns = (rejected[name].to_pylist() for name in ("step", "reason", "reply"))
-    for row, (step, reason, reply) in enumerate(zip(*columns, strict=True)):
-        text, pattern = _message(reason)
-        kind = kinds[step, pattern]
-        kind.members.add(str(row))
-        kind.texts.add(text)
-        kind.sample = kind.sample or reply
-    ordered = sorted(kinds.items(), key=lambda item: (-len(item[1].members), item[0]))
-    reasons = tuple(
-        Reason(
-            number=words.count(len(kind.members)),
-            reason=kind.reason(pattern),
-            where=_STEPS_of_problems.get(step, step),
-            sample=words.shortened(clean(kind.sample), LONGEST_REPLY),
-        )
-        for (step, pattern), kind in ordered[:MOST_REASONS]
-    )
-    return reasons, sum(len(kind.members) for _, kind in ordered[MOST_REASONS:])
-
-
-def _unusable(images: pa.Table, predictions: pa.Table, names: Mapping[str, str]) -> tuple[tuple[Reason, ...], int, int]:
-    """Returns the reasons, the number of images concerned, and the number of cases with reasons that are not listed.
-
-    An image that could not be fetched fails for every classifier and is one image all the same.
-    """
-    kinds: dict[str, _Kind] = defaultdict(_Kind)
-    failed = pa.chunked_array([t.filter(pc.is_valid(t["error"]))["image_id"].unique() for t in (images, predictions)])
-    failed_images = images.filter(pc.is_in(images["image_id"], failed.combine_chunks()))
-    key_of = dict(zip(failed_images["image_id"].to_pylist(), failed_images["key"].to_pylist(), strict=True))
-    for image_id, classifier, error in _failures(images, predictions):
-        text, pattern = _message(error, key_of.get(image_id, ""))
-        kind = kinds[pattern]
-        kind.members.add(image_id)
-        kind.texts.add(text)
-        kind.sufferers.update(names if classifier is None else [classifier])
-    ordered = sorted(kinds.items(), key=lambda item: (-len(item[1].members), item[0]))
-    reasons = tuple(
-        Reason(words.count(len(kind.members)), kind.reason(pattern), _who(kind.sufferers, names))
-        for pattern, kind in ordered[:MOST_REASONS]
-    )
-    concerned = len(set().union(*(kind.members for kind in kinds.values())))
-    return reasons, concerned, sum(len(kind.members) for _, kind in ordered[MOST_REASONS:])
-
-
-def _failures(images: pa.Table, predictions: pa.Table) -> Iterator[tuple[str, str | None, str]]:
-    """Yields (image, classifier, error); classifier is None where the image itself could not be read."""
-    bad = images.filter(pc.is_valid(images["error"]))
-    for image_id, error in zip(bad["image_id"].to_pylist(), bad["error"].to_pylist(), strict=True):
-        yield image_id, None, error
-    bad = predictions.filter(pc.is_valid(predictions["error"]))
-    yield from zip(*(bad[name].to_pylist() for name in ("image_id", "classifier", "error")), strict=True)
-
-
-def _who(sufferers: set[str], names: Mapping[str, str]) -> str:
-    if sufferers.issuperset(names):
-        return "every classifier" if len(names) > 1 else "the classifier"
-    return words.listed([name for spec, name in names.items() if spec in sufferers])
-
-
-def _missing(draws: pa.Table, images: pa.Table, predictions: pa.Table, names: Mapping[str, str]) -> tuple[str, ...]:
-    drawn_ids = pc.unique(draws["image_id"])
-    lines = []
-    never = _absent(drawn_ids, images["image_id"])
-    if never:
-        lines.append(f"{words.plural(never, 'image')} of the draws {_was(never)} never fetched.")
-    for classifier, name in names.items():
-        answered = predictions.filter(pc.equal(predictions["classifier"], classifier))["image_id"]
-        absent = _absent(drawn_ids, answered)
-        if absent:
-            lines.append(f"{words.plural(absent, 'image')} {_was(absent)} never shown to {name}.")
-    return tuple(lines)
-
-
-def _absent(ids: pa.Array, present: pa.ChunkedArray) -> int:
-    """Counts the ids that are not among others."""
-    return len(ids) - int(pc.sum(pc.is_in(ids, present.combine_chunks())).as_py() or 0)
-
-
-def _was(number: int) -> str:
-    return "was" if number == 1 else "were"
-
-
-def _message(reason: str, key: str = "") -> tuple[str, str]:
-    """Returns a reason without the image's name and path, and the same without numbers as the key for counting."""
-    for name in (key, key.rsplit("/", 1)[-1]):
-        if len(name) > 3:
-            reason = reason.replace(name, "")
-    text = words.shortened(clean(reason).strip(" :,;"), LONGEST_REASON) or "no reason given"
-    return text, _NUMBER.sub("…", text)

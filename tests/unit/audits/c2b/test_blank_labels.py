@@ -8,7 +8,7 @@ from PIL import Image
 
 from c2b_ray import audit
 from c2b_ray.audits.c2b.exports import scores_json
-from c2b_ray.audits.c2b.report.headline import summary
+from c2b_ray.audits.c2b.report.summary import summary
 from c2b_ray.models.memory_classifier import InMemory
 
 

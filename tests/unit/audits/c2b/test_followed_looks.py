@@ -14,7 +14,7 @@ import c2b_ray
 from c2b_ray import world
 from c2b_ray.audits.c2b import followed_looks
 from c2b_ray.audits.c2b.exports import scores_json
-from c2b_ray.audits.c2b.report.headline import summary
+from c2b_ray.audits.c2b.report.summary import summary
 from c2b_ray.audits.c2b.run import C2BRun
 
 CLASSES = ("airplane", "bus", "chair", "fish", "mug", "house")

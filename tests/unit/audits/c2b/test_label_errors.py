@@ -14,7 +14,7 @@ from PIL import Image
 import c2b_ray
 from c2b_ray import world
 from c2b_ray.audits.c2b.exports import label_errors_csv
-from c2b_ray.audits.c2b.report.headline import summary
+from c2b_ray.audits.c2b.report.summary import summary
 from c2b_ray.errors import ConfigError
 
 CLASSES = ["bus", "boat", "mug"]

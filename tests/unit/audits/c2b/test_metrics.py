@@ -12,7 +12,7 @@ from sklearn import metrics as oracle
 
 import c2b_ray
 from c2b_ray.audits.c2b.comparison import compare
-from c2b_ray.audits.c2b.report.headline import summary
+from c2b_ray.audits.c2b.report.summary import summary
 from c2b_ray.audits.gate import cells_of, check
 from c2b_ray.errors import ConfigError, RunError
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import math
+import re
 from typing import Any
 
 import pyarrow as pa
 
 from c2b_ray import tables
 from c2b_ray.audits.c2b.report.ranking import Group, ranked
+from c2b_ray.report.blocks import Block, Page, Section
 
 NAN = float("nan")
 
@@ -37,3 +40,10 @@ def only(*rows: dict[str, Any]) -> Group:
 
 def text(spans: Any) -> str:
     return "".join(span.text for span in spans)
+
+
+def lines(*blocks: Block) -> list[str]:
+    """Returns what a reader of these blocks on a page sees, a line for each element."""
+    page = Page("", "", "", [Section("", blocks)]).html()
+    seen = re.sub(r"<[^>]+>", "\n", page[page.index("<main>") : page.index("</main>")])
+    return [line.strip(" ") for line in html.unescape(seen).splitlines() if line.strip()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from score_rows import only, row, scores, text
 
-from c2b_ray.audits.c2b.report.findings import finding
+from c2b_ray.audits.c2b.report.findings import found_row
 from c2b_ray.audits.c2b.report.ranking import folded, leading, ranked, worst_first
 
 
@@ -47,7 +47,7 @@ def test_of_two_equal_findings_the_one_against_leads() -> None:
 
 def test_mirrored_findings_are_folded_beneath_the_lead() -> None:
     group = only(row("snow", -0.54, "against"), row("fog", 0.14, "for"), row("rain", 0.2, "for"), row("clear", 0.2))
-    told = finding(group, "m", 0.95, "g")
+    told = found_row(group, "m", 0.95, "g")
     assert told is not None
     assert told.verdict == "against"
     assert told.beneath == ("Mirrored: better with rain (+0.20) and fog (+0.14).",)
@@ -55,12 +55,12 @@ def test_mirrored_findings_are_folded_beneath_the_lead() -> None:
 
 def test_findings_in_the_lead_s_own_direction_are_not_called_mirrored() -> None:
     group = only(row("snow", -0.3, "against"), row("fog", -0.2, "against"), row("clear", 0.5, "for"))
-    told = finding(group, "m", 0.95, "g")
+    told = found_row(group, "m", 0.95, "g")
     assert told is not None
     assert told.verdict == "for"
     assert told.beneath == ("Mirrored: less well with snow (−0.30) and fog (−0.20).",)
     group = only(row("snow", -0.5, "against"), row("fog", -0.2, "against"), row("clear", 0.3))
-    told = finding(group, "m", 0.95, "g")
+    told = found_row(group, "m", 0.95, "g")
     assert told is not None
     assert told.beneath == ("Also less well: fog (−0.20).",)
 
@@ -79,7 +79,7 @@ def test_findings_on_the_same_images_are_folded_beneath_the_strongest() -> None:
     beneath = folded(list(groups.values()))
     # air is led by a value of sky, which is itself told beneath lighting
     assert beneath == {groups["lighting"].key: [groups["sky"], groups["air"]]}
-    told = finding(groups["lighting"], "m", 0.95, "g", beneath[groups["lighting"].key])
+    told = found_row(groups["lighting"], "m", 0.95, "g", beneath[groups["lighting"].key])
     assert told is not None
     assert told.beneath == (
         "Mirrored: better with day (+0.50).",
@@ -90,7 +90,7 @@ def test_findings_on_the_same_images_are_folded_beneath_the_strongest() -> None:
 
 def test_a_finding_of_a_group_of_its_own_is_not_called_a_mirror() -> None:
     group = only(row("rain", -0.3, "against", group=1), row("clear", 0.15, "for", group=2), row("fog", 0.15))
-    told = finding(group, "m", 0.95, "g")
+    told = found_row(group, "m", 0.95, "g")
     assert told is not None
     assert told.beneath == ("Also better: clear (+0.15).",)
 
@@ -111,7 +111,7 @@ def test_of_groups_that_each_say_the_same_as_the_other_one_is_told() -> None:
 
 def test_sentence_states_the_lead_s_numbers() -> None:
     # accuracy 0.9 − 0.55 = 0.35; the others' mean is accuracy − φ = 0.9; interval −0.61 to −0.49
-    told = finding(only(row("snow", -0.55, "against"), row("rain", 0.2), row("clear", 0.2)), "m", 0.95, "g")
+    told = found_row(only(row("snow", -0.55, "against"), row("rain", 0.2), row("clear", 0.2)), "m", 0.95, "g")
     assert told is not None
     assert text(told.sentence).replace("\u202f", " ").replace("\u00a0", " ") == (
         "m recognises a bus less well when weather is snow: 35 % right against 90 % for the other values "
@@ -121,7 +121,7 @@ def test_sentence_states_the_lead_s_numbers() -> None:
 
 
 def test_sentence_names_the_only_other_value() -> None:
-    told = finding(only(row("small", -0.3, "against"), row("large", 0.3, "for"), row("empty")), "m", 0.9, "g")
+    told = found_row(only(row("small", -0.3, "against"), row("large", 0.3, "for"), row("empty")), "m", 0.9, "g")
     assert told is not None
     assert "90\u202f% for large" in text(told.sentence)
     assert "90\u202f% interval" in text(told.sentence)
@@ -129,13 +129,13 @@ def test_sentence_names_the_only_other_value() -> None:
 
 def test_lead_says_what_the_class_is_taken_for() -> None:
     lead = row("zebra", -0.4, "against", mistaken_for="boat", mistaken=60, answered_bias_class=25)
-    told = finding(only(lead, row("b", 0.4)), "m", 0.95, "g")
+    told = found_row(only(lead, row("b", 0.4)), "m", 0.95, "g")
     assert told is not None
-    assert told.mistaken == (
+    assert told.beneath == (
         "Most often taken for boat: 60 of 100 wrong answers. "
-        "The value’s own name, zebra, was the answer 25 of 200 times."
+        "The value’s own name, zebra, was the answer 25 of 200 times.",
     )
 
 
 def test_no_finding_no_sentence() -> None:
-    assert finding(only(row("a", -0.5), row("b", 0.5)), "m", 0.95, "g") is None
+    assert found_row(only(row("a", -0.5), row("b", 0.5)), "m", 0.95, "g") is None

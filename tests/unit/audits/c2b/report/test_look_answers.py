@@ -9,7 +9,7 @@ from c2b_ray.audits.c2b.report.look_answers import (
     followed_looks,
     followed_sentence,
     look_answers,
-    looks_view,
+    looks_section,
 )
 from c2b_ray.tables import LOOK_ALIKES, LOOKS
 
@@ -71,13 +71,13 @@ def test_what_is_not_established_is_not_said_and_stands_in_the_table():
     (of,) = told(rows)
     assert "follow the texture of the image" in text(followed_sentence(of, ""))
     assert "colours" not in followed_evidence(of, 0.95)
-    view = looks_view(pa.Table.from_pylist(rows, LOOKS), {"m": "net"})
-    assert [(line.look, line.follow_look, line.established) for line in view.lines] == [
+    (section,) = looks_section(pa.Table.from_pylist(rows, LOOKS), {"m": "net"}, 0.95)
+    assert [(line[0], line[1], line[-1]) for line in section.blocks[1].rows] == [
         ("texture", "170 of 500", "yes"),
         ("colours", "45 of 500", "no"),
     ]
     assert told([rows[1]]) == ()
-    assert not looks_view(LOOKS.empty_table(), {}).present
+    assert looks_section(LOOKS.empty_table(), {}, 0.95) == []
 
 
 def test_the_pictures_are_of_two_classes_and_answers_with_the_most_look_alikes():

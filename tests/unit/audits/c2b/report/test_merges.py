@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.audits.c2b.report.method import merges
 from c2b_ray.audits.c2b.report.page import write_report
+from c2b_ray.audits.c2b.report.unused import merged_article
 from c2b_ray.storage.run import Run
 from c2b_ray.tables import PROPOSALS
 
@@ -23,12 +23,16 @@ def proposals(*classes: str, **merge: Any) -> pa.Table:
     return pa.Table.from_pylist(rows, PROPOSALS)
 
 
+def rows(of: pa.Table) -> list[tuple[str, ...]]:
+    (article,) = merged_article(of)
+    return list(article.blocks[-1].rows)
+
+
 def test_a_merge_is_told_once_with_its_reason_and_classes() -> None:
-    (row,) = merges(proposals("bus", "boat", "mug", "fish")).rows
-    assert (row.name, row.into, row.why) == ("nighttime", "lighting: night", "one word, in two forms")
-    assert (row.similarity, row.classes) == ("0.99", "bus, boat and 2 more")
-    (row,) = merges(proposals("bus", similarity=None, kind="attribute", into="lighting", rule="values")).rows
-    assert (row.into, row.similarity, row.classes) == ("lighting", "", "bus")
+    (row,) = rows(proposals("bus", "boat", "mug", "fish"))
+    assert row == ("nighttime", "lighting: night", "one word, in two forms", "0.99", "bus, boat and 2 more")
+    (row,) = rows(proposals("bus", similarity=None, kind="attribute", into="lighting", rule="values"))
+    assert row == ("nighttime", "lighting", "much the same values", "", "bus")
 
 
 def test_the_page_tells_it_and_older_runs_have_nothing_to_tell(build_run: Callable[..., Run]) -> None:
@@ -38,5 +42,5 @@ def test_the_page_tells_it_and_older_runs_have_nothing_to_tell(build_run: Callab
         html = page.read()
     assert "What was merged" in html
     assert "&lt;i&gt;x" in html
-    assert merges(PROPOSALS.empty_table()).rows == ()
-    assert merges(proposals("bus").drop_columns(["merged"])).rows == ()
+    assert merged_article(PROPOSALS.empty_table()) == []
+    assert merged_article(proposals("bus").drop_columns(["merged"])) == []

@@ -11,16 +11,24 @@ import pyarrow as pa
 import pytest
 from audit_configs import audit_config
 from run_recipes import Recipe
+from score_rows import lines
 from synthetic_run import make_run
 
 from c2b_ray import tables
-from c2b_ray.audits.c2b.report.findings import finding
-from c2b_ray.audits.c2b.report.headline import findings_table
-from c2b_ray.audits.c2b.report.method import drops
-from c2b_ray.audits.c2b.report.overview import heat, overviews, pooled_sentence, pooled_view, taken, versus
+from c2b_ray.audits.c2b.report.findings import found_row
+from c2b_ray.audits.c2b.report.overview import (
+    found_cells,
+    heat,
+    overview_article,
+    pooled_article,
+    pooled_sentence,
+    taken,
+)
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.audits.c2b.report.ranking import Group, cells_of, ranked, worst_first
+from c2b_ray.audits.c2b.report.summary import findings_table
 from c2b_ray.audits.c2b.report.undetermined import notes
+from c2b_ray.audits.c2b.report.unused import drops
 from c2b_ray.storage.run import Run
 
 NAN = math.nan
@@ -50,7 +58,8 @@ def groups_of(*rows: dict[str, Any]) -> list[Group]:
 def test_a_place_of_the_map_shows_what_matters_most(rows: list[dict[str, Any]], state: str, value: str) -> None:
     (group,) = groups_of(*rows)
     place = heat(group)
-    assert (place.state, place.value) == (state, value)
+    assert place.shade.split(" ")[0] == state
+    assert place.lines == ([value] if value else [])
 
 
 def test_the_confirmed_score_ranks_before_the_shrunken_and_that_before_the_observed() -> None:
@@ -63,7 +72,7 @@ def test_the_confirmed_score_ranks_before_the_shrunken_and_that_before_the_obser
         ),
     )
     assert [group.attribute for group in worst_first(found)] == ["d", "a", "b", "c"]
-    told = finding(found[0], "m", 0.95, "g")
+    told = found_row(found[0], "m", 0.95, "g")
     assert told is not None
     assert "; on fresh images φ\u00a0−0.50 (−0.60 to −0.40)." in "".join(span.text for span in told.sentence)
 
@@ -71,7 +80,7 @@ def test_the_confirmed_score_ranks_before_the_shrunken_and_that_before_the_obser
 @pytest.mark.parametrize(("basis", "said"), [("captions", "on unverified captions"), ("verifier", "verifier’s word")])
 def test_a_finding_says_what_it_rests_on_and_how_many_images_were_asked_for(basis: str, said: str) -> None:
     (group,) = groups_of(row("fog", -0.3, "against", basis=basis, wanted=200), row("clear", 0.3))
-    told = finding(group, "m", 0.95, "g")
+    told = found_row(group, "m", 0.95, "g")
     assert told is not None
     text = "".join(span.text for span in told.sentence)
     assert said in text
@@ -109,13 +118,13 @@ def test_findings_on_one_caption_say_so_wherever_they_are_told() -> None:
     differ by .05, and 100 where they differ by .15 (bench/null_audits.py)."""
     rows = (row("fog", -0.3, "against", captions=1), row("clear", 0.3, captions=1))
     (group,) = groups_of(*rows)
-    told = finding(group, "m", 0.95, "g")
+    told = found_row(group, "m", 0.95, "g")
     assert told is not None
     assert "50 images, on one caption)" in "".join(span.text for span in told.sentence)
     assert findings_table([(group, ())]).rows[0][-2] == "against on one caption"
     assert "a verdict may be about the caption alone" in notes(audit_config(), group.cells)[1]
     (known,) = groups_of(*(one | {"caption_spread": 0.02} for one in rows))
-    told = finding(known, "m", 0.95, "g")
+    told = found_row(known, "m", 0.95, "g")
     assert told is not None
     assert "on one caption" not in "".join(span.text for span in told.sentence)
 
@@ -144,13 +153,15 @@ def test_accuracy_of_a_class_is_over_its_images_each_counted_once(tmp_path: Path
     doubled = pa.concat_tables([run.draws, run.draws])
     given = taken(run.captions, doubled, run.predictions, {"m"})
     assert given["m"]["bus"].total() == 9 * 20
-    (shown,) = overviews(ranked(run.scores), {"m": "M"}, given, 0.95, {})
-    bus = next(one for one in shown.rows if one.target_class == "bus")
+    (article,) = overview_article(ranked(run.scores), {"m": "M"}, given, 0.95, {})
+    map_of_m = article.blocks[-1]
+    _, accuracy, taken_for, *_ = next(row.cells for row in map_of_m.lines if row.cells[0].text == "bus")
     wrong = 180 - given["m"]["bus"]["bus"]
-    assert bus.accuracy == f"{100 * (1 - wrong / 180):.0f}\u202f%"
-    assert bus.taken_for in ("boat", "umbrella")
-    assert bus.taken.endswith(f"of {wrong} wrong")
-    assert shown.attributes == tuple(dict.fromkeys(group.attribute for group in ranked(run.scores)))
+    assert accuracy.text == f"{100 * (1 - wrong / 180):.0f}\u202f%"
+    assert taken_for.text in ("boat", "umbrella")
+    assert taken_for.lines[0].endswith(f"of {wrong} wrong")
+    attributes = dict.fromkeys(group.attribute for group in ranked(run.scores))
+    assert [column.name for column in map_of_m.columns[3:]] == list(attributes)
 
 
 def test_findings_of_all_classifiers_share_one_table() -> None:
@@ -158,11 +169,15 @@ def test_findings_of_all_classifiers_share_one_table() -> None:
         row("fog", -0.3, "against", classifier="x"), row("clear", 0.1, "none", classifier="x"),
         row("fog", -0.1, classifier="y"), row("clear", 0.4, "for", classifier="y"),
     )  # fmt: skip
-    table = versus(found, {"x": "X", "y": "Y"}, {})
-    assert table.classifiers == ("X", "Y")
-    assert [(one.value, [cell.state for cell in one.entries]) for one in table.rows] == [
-        ("clear", ["none", "for"]), ("fog", ["against", "undetermined"]),
+    (details,) = found_cells(found, {"x": "X", "y": "Y"}, {}, "Accuracy")
+    (table,) = details.blocks
+    assert [column.name for column in table.columns[2:]] == ["X", "Y"]
+    assert [[cell.shade.split(" ")[0] for cell in row.cells[2:]] for row in table.rows] == [
+        ["none", "for"], ["against", "undetermined"],
     ]  # fmt: skip
+    assert [row.data["verdict"] for row in table.rows] == ["none\nfor", "against\nundetermined"]
+    seen = lines(details)
+    assert seen.index("clear") < seen.index("fog")
 
 
 def test_one_effect_over_the_classes_is_one_sentence_with_its_classes_beneath() -> None:
@@ -173,11 +188,12 @@ def test_one_effect_over_the_classes_is_one_sentence_with_its_classes_beneath() 
     ]
     whole = {"classifier": "m", "attribute": "weather", "bias_class": "fog", "classes": 3, "n": 150, "correct": 90,
              "phi": -0.1, "phi_low": -0.15, "phi_high": -0.05, "verdict": "against"}  # fmt: skip
-    shown = pooled_view(pa.Table.from_pylist([whole], tables.POOLED), cells, {"m": "M"}, 0.95)
-    (told,) = shown.findings
+    (article,) = pooled_article(pa.Table.from_pylist([whole], tables.POOLED), cells, {"m": "M"}, 0.95)
+    line, findings = article.blocks
+    (told,) = findings.rows
     assert told.sentence.startswith("Over 3 classes, M does less well when weather is fog (φ\u00a0−0.10")
-    assert told.classes == "car −0.20 ◇, bus −0.10 ◇, van 0.00 ◇"
-    assert "1 finding, 0 clear" in shown.line
+    assert told.beneath == ["car −0.20 ◇, bus −0.10 ◇, van 0.00 ◇"]
+    assert "1 finding, 0 clear" in line.text
 
 
 def test_what_does_not_count_is_counted_by_reason(tmp_path: Path) -> None:
@@ -185,7 +201,7 @@ def test_what_does_not_count_is_counted_by_reason(tmp_path: Path) -> None:
     looked = [{"caption_id": "c", "image_id": f"i{n}", "rank": n, "source": "retrieve"} for n in range(7)]
     pool = pa.concat_tables([run.draws, pa.Table.from_pylist(looked, tables.DRAWS)])
     told = drops(run.rejected, pool, run.draws, run.images, cells_of(run.scores))
-    numbers = Counter({one.what: int(one.number) for one in told})
+    numbers = Counter({what: number for number, what, _ in told})
     assert numbers["captions"] == 2
     assert numbers["images that a caption’s search gave"] == 7
     assert numbers["images"] == 4
@@ -221,4 +237,4 @@ def test_the_page_of_many_classifiers_and_cells_stays_small(tmp_path: Path) -> N
     run: Run = make_run(tmp_path / "run", recipe)
     html = Path(write_report(run)).read_text()
     assert len(html) < 2_500_000
-    assert 'class="turned spec"' in html
+    assert 'class="turn spec"' in html

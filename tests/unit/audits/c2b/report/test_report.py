@@ -14,7 +14,7 @@ import pytest
 from audit_configs import audit_config
 from PIL import Image
 
-from c2b_ray.audits.c2b.report.findings import forest_plot
+from c2b_ray.audits.c2b.report.detail import forest_plot
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.audits.c2b.report.ranking import ranked
 from c2b_ray.audits.c2b.run import C2BRun as Run

@@ -7,9 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 from run_recipes import PLANTED
+from score_rows import text
 
+from c2b_ray.audits.c2b.report.evidence import sources_article
 from c2b_ray.audits.c2b.report.method import method
-from c2b_ray.audits.c2b.report.overview import sources
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.storage.run import Run
 from c2b_ray.tables import AGREEMENT
@@ -31,30 +32,30 @@ def table(*rows: dict[str, Any]) -> pa.Table:
 
 def test_counts_and_differences_largest_first() -> None:
     nan = float("nan")
-    told = sources(
+    (article,) = sources_article(
         table(row("fog", 0.2), row("snow", -0.5), row("rain", 0.0, "same"), row("hail", nan, "undetermined")),
         {"m": "the model"},
-        0.05,
+        0.95,
     )
-    assert told.line.startswith(
+    line, cells = article.blocks
+    assert line.text.startswith(
         "Of 4 cells, φ of retrieved and of generated images is the same in 1, different in 2 and undetermined in 1. W"
     )
-    assert [cell.bias_class for cell in told.differing] == ["snow", "fog"]
-    snow = told.differing[0]
-    assert (snow.retrieved.phi, snow.retrieved.interval, snow.retrieved.images) == (
-        "−0.20", "−0.30 to −0.10", "100 images"
-    )  # fmt: skip
-    assert (snow.generated.phi, snow.difference, snow.interval) == ("−0.70", "−0.50", "−0.60 to −0.40")
-    assert (told.margin, told.more) == ("0.1", 0)
+    (_, snow, retrieved, generated, difference), (_, fog, *_) = cells.rows
+    assert [text(snow.text), text(fog.text)] == ["weather: snow", "weather: fog"]
+    assert (retrieved.text, *retrieved.small) == ("−0.20", "−0.30 to −0.10", "100 images")
+    assert (generated.text, difference.text, *difference.small) == ("−0.70", "−0.50", "−0.60 to −0.40")
+    assert cells.more == ""
 
 
 def test_twenty_are_listed_and_none_where_all_agree() -> None:
-    told = sources(table(*[row(f"v{i}", 0.2) for i in range(25)]), {"m": "m"}, 0.05)
-    assert (len(told.differing), told.more) == (20, 5)
-    alike = sources(table(row("fog", 0.0, "same")), {"m": "m"}, 0.05)
-    assert alike.present
-    assert alike.line.endswith("undetermined in 0.")
-    assert not sources(table(), {}, 0.05).present
+    (article,) = sources_article(table(*[row(f"v{i}", 0.2) for i in range(25)]), {"m": "m"}, 0.95)
+    cells = article.blocks[-1]
+    assert (len(cells.rows), cells.more) == (20, "And 5 more, in the run’s agreement.parquet.")
+    (alike,) = sources_article(table(row("fog", 0.0, "same")), {"m": "m"}, 0.95)
+    (line,) = alike.blocks
+    assert line.text.endswith("undetermined in 0.")
+    assert sources_article(table(), {}, 0.95) == []
 
 
 def test_the_page_of_two_sources(build_run: Callable[..., Run]) -> None:
@@ -70,9 +71,10 @@ def test_the_page_of_two_sources(build_run: Callable[..., Run]) -> None:
     )
     with open(write_report(run), encoding="utf-8") as page:
         html = page.read()
-    assert '<section id="sources">' in html
+    assert '<article id="sources">' in html
     assert "is the same in 2, different in 2 and undetermined in 0." in html
     assert "weather: <b>&lt;b&gt;snow</b>" in html
+    assert "interval of the difference (Zou &amp; Donner 2008) lies within ±0.2" in html
     assert "<b>Agreement.</b>" in html
     assert "Made for “a photo of a bus" in html
     assert "Labelled “" not in html

@@ -7,8 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from score_rows import text
 
-from c2b_ray.audits.c2b.report.method import spending
+from c2b_ray.audits.c2b.report.evidence import spending_article
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.audits.c2b.report.ranking import Group, ranked
 from c2b_ray.storage.run import Run
@@ -35,14 +36,14 @@ def plain(text: str) -> str:
 
 
 def test_looks_and_what_is_left() -> None:
-    told = spending(BUDGET, [])
-    assert [(plain(at.images), at.open, at.groups, at.share) for at in told.looks] == [
-        ("600", "8", "8", "100.0"), ("1,400", "2", "8", "25.0"),
+    (article,) = spending_article(BUDGET, [])
+    line, table = article.blocks
+    assert [(images, text(still_open.text), bar.segments[0].width) for images, still_open, bar in table.rows] == [
+        ("600", "8 of 8", "100.0"), ("1,400", "2 of 8", "25.0"),
     ]  # fmt: skip
-    assert plain(told.line).startswith(
+    assert plain(line.text).startswith(
         "1,400 of the budget’s 2,000 images were drawn, in 2 looks; 600 are left. No open"
     )
-    assert told.rest == ""
 
 
 @pytest.mark.parametrize(
@@ -52,11 +53,12 @@ def test_looks_and_what_is_left() -> None:
 )  # fmt: skip
 def test_why_it_stopped(budget: int, status: str, end: str) -> None:
     looks = [LOOKS[0], LOOKS[1] | {"open": 0}]
-    assert spending({"status": status, "budget": {"images": budget, "looks": looks}}, []).line.endswith(end)
+    (article,) = spending_article({"status": status, "budget": {"images": budget, "looks": looks}}, [])
+    assert article.blocks[0].text.endswith(end)
 
 
 def test_the_rest_fills_every_cell_of_a_group_up_to_what_its_neediest_asks() -> None:
-    told = spending(
+    (article,) = spending_article(
         BUDGET,
         groups(
             row("snow", 300),
@@ -68,18 +70,18 @@ def test_the_rest_fills_every_cell_of_a_group_up_to_what_its_neediest_asks() -> 
             row("small", 900, attribute="size", verdict="none"),
         ),
     )
-    assert plain(told.rest).startswith(
+    assert plain(article.blocks[-1].text).startswith(
         "To settle 2 groups for which a number of images would do, it would take about 2,550 more, 550 of them for the "
         "cheaper half"
     )
 
 
 def test_the_page_tells_it_and_runs_without_a_budget_have_nothing_to_tell(build_run: Callable[..., Run]) -> None:
-    assert not spending({"config": {}}, []).present
-    assert not spending({"budget": {"images": 10, "looks": []}}, []).present
+    assert spending_article({"config": {}}, []) == []
+    assert spending_article({"budget": {"images": 10, "looks": []}}, []) == []
     run = build_run(images_per_cell=3, pictures=False, classifiers=("m",), manifest=BUDGET)
     with open(write_report(run), encoding="utf-8") as page:
         html = page.read()
-    assert '<section id="spent">' in html
+    assert '<article id="spent">' in html
     assert "Verdicts hold under continuous peeking" in html
     assert "Waudby-Smith &amp; Ramdas 2024" in html
