@@ -59,12 +59,10 @@ from c2b_ray.audits.c2b.verification.calibration import (
 from c2b_ray.audits.c2b.verification.false_accepts import CaptionReach, FalseAccepts, to_compare, too_few_negatives
 from c2b_ray.audits.kit.backend import AUTO, backend, check_via
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.audits.kit.manifest import counts, finished
-from c2b_ray.audits.kit.models import HERE, check_language_model, check_specs, held_or_named, paths_read
+from c2b_ray.audits.kit.models import HERE, check_language_model, check_specs, held_or_named, paths_read, said_of_tables
 from c2b_ray.audits.kit.progress import Listener
 from c2b_ray.audits.kit.replies import KeptReplies
-from c2b_ray.audits.kit.session import Session, Steps
-from c2b_ray.audits.kit.tables_of_predictions import said_of_tables
+from c2b_ray.audits.kit.session import Session, Steps, counts, finished
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.engine.images import FETCH, AuditedClassifier, of_revision

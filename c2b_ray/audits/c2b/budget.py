@@ -25,8 +25,7 @@ from c2b_ray.audits.c2b.sampling.settled import Goal, LookEvidence, evidence_of,
 from c2b_ray.audits.c2b.scoring.clusters import Clusters
 from c2b_ray.audits.c2b.scoring.estimates import ReadValues
 from c2b_ray.audits.c2b.scoring.findings import agreement, confirmed, explained, grouped, to_confirm
-from c2b_ray.audits.c2b.scoring.label_sets import LabelSets
-from c2b_ray.audits.c2b.scoring.metric import Measure
+from c2b_ray.audits.c2b.scoring.metric import LabelSets, Measure
 from c2b_ray.audits.c2b.scoring.pairs import PairImages, score_pairs
 from c2b_ray.audits.c2b.scoring.score import scored
 from c2b_ray.audits.c2b.thresholds import Thresholds

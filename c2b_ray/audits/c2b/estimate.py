@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.budget import first_grant, targets
-from c2b_ray.audits.c2b.classification import question_of, with_classes
+from c2b_ray.audits.c2b.classification import check_heads, question_of, with_classes
 from c2b_ray.audits.c2b.deriving import Attributes, attributes_of, check_reading, proposals_of
-from c2b_ray.audits.c2b.heads import check_heads
 from c2b_ray.audits.c2b.hypotheses.derived import LOW_TO_HIGH
 from c2b_ray.audits.c2b.hypotheses.labelled import RowDraws, caption_pairs, labelled_pair_rows, labelled_rows
 from c2b_ray.audits.c2b.perturbation.effects import perturbed_rows
@@ -22,7 +21,7 @@ from c2b_ray.audits.c2b.scoring.metric import check_metric
 from c2b_ray.audits.c2b.thresholds import Limit
 from c2b_ray.audits.c2b.verification.calibration import calibration_table, check_calibration
 from c2b_ray.audits.kit.backend import AUTO, check_via
-from c2b_ray.audits.kit.models import check_specs, index_folder
+from c2b_ray.audits.kit.models import check_specs, index_folder, is_table
 from c2b_ray.audits.kit.session import (
     Cost,
     answers,
@@ -32,7 +31,6 @@ from c2b_ray.audits.kit.session import (
     generations,
     measurements,
 )
-from c2b_ray.audits.kit.tables_of_predictions import is_table
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.config.reading import with_defaults
 from c2b_ray.errors import C2BError, ConfigError, SourceError, SpecError, nearest

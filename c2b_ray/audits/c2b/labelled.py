@@ -29,12 +29,12 @@ from c2b_ray.audits.c2b.hypotheses.derived import FOUND_ON_A_HALF, with_origins
 from c2b_ray.audits.c2b.hypotheses.labelled import RowDraws, labelled_pair_rows, labelled_rows, lacking
 from c2b_ray.audits.c2b.run import C2BRun, check_unchanged
 from c2b_ray.audits.c2b.sampling.selection import Draws, Selection, cells_of, shares
-from c2b_ray.audits.c2b.scoring.label_sets import compared_values, labelled_images
+from c2b_ray.audits.c2b.scoring.metric import compared_values, labelled_images
 from c2b_ray.audits.c2b.thresholds import Limit
 from c2b_ray.audits.c2b.verification.calibration import SeenImages
 from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.models import compared_with, is_table
 from c2b_ray.audits.kit.session import Steps
-from c2b_ray.audits.kit.tables_of_predictions import compared_with, is_table
 from c2b_ray.config import AuditConfig
 from c2b_ray.config.audit import OF_CLASS
 from c2b_ray.engine.images import AuditedClassifier, OnProgress, OutputDirectories, look_and_classify

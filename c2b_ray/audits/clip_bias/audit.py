@@ -29,10 +29,9 @@ from c2b_ray.audits.clip_bias.steps.measure import (
 from c2b_ray.audits.clip_bias.steps.relations import gap_table, locality_table, pair_table, transfer_table
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.models import model_row, paths_read, warn_of_assumptions
 from c2b_ray.audits.kit.progress import Listener
-from c2b_ray.audits.kit.session import Session, Steps
+from c2b_ray.audits.kit.session import Session, Steps, finished
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.config.reading import ConfigFile
 from c2b_ray.errors import ConfigError

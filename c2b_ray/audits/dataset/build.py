@@ -19,17 +19,22 @@ from c2b_ray.audits.dataset.directory import DIGESTS, MANIFEST, RECORDED, Datase
 from c2b_ray.audits.dataset.models import crew_of
 from c2b_ray.audits.dataset.plan import hypotheses_of, plan_captions
 from c2b_ray.audits.dataset.shard_files import CAPTIONS, PlannedCaptions
-from c2b_ray.audits.dataset.shards.exposed import ScrapedCounts, exposed
-from c2b_ray.audits.dataset.shards.files import damaged
-from c2b_ray.audits.dataset.shards.passes import BuildPasses, CrewsHere, LocalWorkers, OnUnits
+from c2b_ray.audits.dataset.shards.passes import (
+    BuildPasses,
+    CrewsHere,
+    LocalWorkers,
+    OnUnits,
+    ScrapedCounts,
+    damaged,
+    exposed,
+)
 from c2b_ray.audits.dataset.shards.workers import BECAUSE, DRAWS, DROPPED, CrewThere, Recipe, Task
 from c2b_ray.audits.dataset.steps.plan import Plan
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.audits.kit.manifest import versions
 from c2b_ray.audits.kit.models import HERE, check_specs, held_in_memory, paths_read, specs_of, warn_of_assumptions
 from c2b_ray.audits.kit.progress import Listener
-from c2b_ray.audits.kit.session import Session, Steps
+from c2b_ray.audits.kit.session import Session, Steps, versions
 from c2b_ray.config.hierarchy import PACKAGED
 from c2b_ray.config.named import MODELS, Names, replaced_texts
 from c2b_ray.config.placement import PlacementConfig, read_placement

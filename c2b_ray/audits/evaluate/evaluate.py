@@ -34,10 +34,9 @@ from c2b_ray.audits.evaluate.steps.outcomes import (
     wanted,
 )
 from c2b_ray.audits.evaluate.truth import GroundTruth, TruthTable, ground_truth, truth_table
-from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.models import check_spec
 from c2b_ray.audits.kit.progress import Listener
-from c2b_ray.audits.kit.session import Session, Steps
+from c2b_ray.audits.kit.session import Session, Steps, finished
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.models import catalog
 from c2b_ray.stats import match_threshold

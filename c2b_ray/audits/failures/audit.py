@@ -33,10 +33,9 @@ from c2b_ray.audits.failures.setup import note_setup, of_baselines
 from c2b_ray.audits.failures.state import FailuresState, Kind, ancestry_of, start, write_candidates, write_hypotheses
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.models import HERE, held_in_memory, model_row, paths_read, specs_of, warn_of_assumptions
 from c2b_ray.audits.kit.progress import Listener
-from c2b_ray.audits.kit.session import Cost, Session, Steps
+from c2b_ray.audits.kit.session import Cost, Session, Steps, finished
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.engine.images import of_revision
 from c2b_ray.roles import Answer

@@ -33,8 +33,8 @@ from c2b_ray.audits.failures.run import CauseSearch, FailuresRun, LabelReach
 from c2b_ray.audits.failures.setup import note_setup, of_images
 from c2b_ray.audits.failures.state import baselines, contenders, noted_classifiers
 from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.models import compared_with, is_table
 from c2b_ray.audits.kit.session import Steps
-from c2b_ray.audits.kit.tables_of_predictions import compared_with, is_table
 from c2b_ray.engine.images import OnProgress
 from c2b_ray.engine.stage import Runner
 from c2b_ray.names import normalise

@@ -19,10 +19,9 @@ import pyarrow.compute as pc
 
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.models import HERE, held_in_memory, model_row, paths_read, specs_of, warn_of_assumptions
 from c2b_ray.audits.kit.progress import Listener
-from c2b_ray.audits.kit.session import Session, Steps
+from c2b_ray.audits.kit.session import Session, Steps, finished
 from c2b_ray.audits.latent.inputs import grounds, learn_from_references
 from c2b_ray.audits.latent.problems import (
     LatentProblem,

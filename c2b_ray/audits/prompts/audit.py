@@ -11,10 +11,9 @@ from pathlib import Path
 
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.models import paths_read
 from c2b_ray.audits.kit.progress import Listener
-from c2b_ray.audits.kit.session import Session, Steps
+from c2b_ray.audits.kit.session import Session, Steps, finished
 from c2b_ray.audits.prompts.config import PromptsConfig, read_prompts_config
 from c2b_ray.audits.prompts.estimate import checked, most_images
 from c2b_ray.audits.prompts.heads import guides

@@ -80,7 +80,7 @@ from c2b_ray.audits.c2b.report.undetermined import (
     undetermined,
 )
 from c2b_ray.audits.c2b.run import C2BRun
-from c2b_ray.audits.c2b.scoring.label_sets import LabelScores, scores_of_labels
+from c2b_ray.audits.c2b.scoring.metric import LabelScores, scores_of_labels
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.report import words
 from c2b_ray.report.explore import Explore, reduced

@@ -15,7 +15,7 @@ from c2b_ray.audits.c2b.verification.calibration import (
 )
 from c2b_ray.audits.c2b.verification.calibration import calibrate as stage
 from c2b_ray.audits.c2b.verification.calibration import counted as answers_counted
-from c2b_ray.audits.c2b.verification.verifier import SELF_TRUST, self_assessed_calibration
+from c2b_ray.audits.c2b.verification.verified import SELF_TRUST, self_assessed_calibration
 from c2b_ray.engine.here import InProcess
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.steps.observe import CLASS

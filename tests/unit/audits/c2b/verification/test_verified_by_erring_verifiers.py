@@ -5,7 +5,7 @@ from cell_tables import cell_images
 from verified_images import PERFECT, Made
 
 from c2b_ray.audits.c2b.scoring.score import score
-from c2b_ray.audits.c2b.verification.verifier import SELF_TRUST, VerifierSkill
+from c2b_ray.audits.c2b.verification.verified import SELF_TRUST, VerifierSkill
 from c2b_ray.steps.observe import CLASS, OTHER
 from c2b_ray.tables import CALIBRATION, DRAWS, PREDICTIONS, VERIFICATIONS
 
