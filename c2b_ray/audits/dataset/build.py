@@ -1,8 +1,6 @@
-"""The identity of a dataset: a hash of its config in which paths are replaced by hashes of their contents.
+"""Builds a dataset of failures, for `c2b dataset build`.
 
-So a build resumes after its folder was moved, with renamed files, or from a copy on another machine. The sources of
-images and answers are identified by their models' revisions, which `dataset.json` keeps beside this hash. This module
-knows the fields that name files, not what a build does with them.
+Below the build: what ends one whose images cannot be used, and the identity by which a build is resumed.
 """
 
 from __future__ import annotations
@@ -47,134 +45,6 @@ from c2b_ray.tables import content_id
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model
-
-
-FORMAT = 3
-"""The format of dataset.json. In format 1 the hash included the paths, and near-duplicates were recognised by their
-fingerprints only; in format 2 moved copies were not detected."""
-
-
-def format_of(description: Mapping[str, Any] | None) -> int:
-    """Returns the format in which a dataset was begun, and in which it must be finished.
-
-    Raises RunError where this version does not know it.
-    """
-    version = FORMAT if description is None else description.get("format", 1)
-    if version not in range(1, FORMAT + 1):
-        raise RunError(f"the dataset has format {version}, which a newer version of c2b-ray wrote; use that version")
-    return int(version)
-
-
-def config_hash(config: DatasetConfig, format: int = FORMAT) -> str:
-    """Returns the hash in `dataset.json` and the manifest. Raises SourceError where a file that the config names is
-    gone."""
-    if format == 1:
-        return content_id("dataset", config.model_dump(mode="json"), _captions_read(config))
-    return content_id("dataset", format, _without_paths(config), contents(config))
-
-
-def dataset_id(description: Mapping[str, Any]) -> str:
-    """Returns a hash of everything that determines the rows, from the content of `dataset.json`."""
-    models = description["models"] if format_of(description) == 1 else list(description["models"].values())
-    return content_id("dataset", description["config_hash"], models, description["captions_sha256"])
-
-
-def contents(config: DatasetConfig) -> dict[str, str]:
-    """Returns field → hash of the contents of its path, for all paths that no model's revision covers."""
-    hashes = _captions_read(config)
-    if config.hierarchy is not None and config.hierarchy not in PACKAGED:
-        hashes["hierarchy"] = _contents(config.hierarchy)
-    if config.captions is not None:
-        for name in ("language_model", "captioner"):
-            for part, path in paths(getattr(config.captions, name) or ""):
-                hashes[f"captions.{name} {part}"] = _contents(path)
-        if config.captions.images is not None:
-            hashes["captions.images"] = _contents(config.captions.images)
-    return hashes
-
-
-def as_begun(models: CrewThere, description: Mapping[str, Any], location: str) -> CrewThere:
-    """Returns the models under their names from the beginning of the build, which the dataset's rows hold.
-
-    Raises RunError where a model has changed since.
-    """
-    recorded, revisions = description.get("models"), models.revisions()
-    if recorded is None:
-        return models
-    if len(recorded) != len(revisions):
-        raise RunError(
-            f"{location} was begun with {len(recorded)} models, now there are {len(revisions)}; choose another --out"
-        )
-    for (name, revision), (other, current) in zip(recorded.items(), revisions.items(), strict=True):
-        if revision != current:
-            raise RunError(
-                f"{location} was begun with another model: {name} had revision {revision}, now {other} has {current}; "
-                "put the former files back, or choose another --out",
-                run=location,
-            )
-    return models.named([name.partition(" ")[2] for name in recorded])
-
-
-def _captions_read(config: DatasetConfig) -> dict[str, str]:
-    captions = config.captions
-    if captions is not None and captions.file is not None:
-        return {"captions.file": files.sha256(captions.file)[0]}
-    if captions is not None and captions.run is not None:
-        return {"captions.run": files.sha256(hypotheses_of(captions.run))[0]}
-    return {}
-
-
-def _contents(path: str) -> str:
-    """Returns the hash of a file's bytes; for a folder, of its files' names and sizes: it may hold a model of
-    many GB."""
-    if files.is_directory(path):
-        return content_id("folder", files.sizes(path))
-    return files.sha256(path)[0]
-
-
-def _without_paths(config: DatasetConfig) -> dict[str, Any]:
-    fields = replaced_texts(config, _without_path).model_dump(mode="json")
-    if isinstance(classifiers := fields["classifier"], dict):
-        fields["classifier"] = [[name, spec] for name, spec in classifiers.items()]
-    return fields
-
-
-def _without_path(names: Names, text: str) -> str:
-    if names in MODELS:
-        return without_paths(text)
-    return text if names is Names.HIERARCHY and text in PACKAGED else "contents"
-
-
-# Builds a dataset of failures, for `c2b dataset build`.
-
-
-# Ends a build whose first images cannot be used, before more of them are drawn.
-
-
-FEW = 256
-"""The number of first draws of which some must be usable."""
-UNUSABLE = ("no_image", "no_answer")
-
-
-def refuse_unusable(location: str, sums: Mapping[str, float], enough: int) -> None:
-    """Raises SourceError where none of the first images can be used, once there are `enough` of them, so that no more
-    are drawn."""
-    drawn, unusable = sums.get(DRAWS, 0.0), {name: sums.get(f"{DROPPED}:{name}", 0.0) for name in UNUSABLE}
-    if drawn < enough or sum(unusable.values()) < drawn:
-        return
-    counts = ", ".join(f"{int(count)} {name}" for name, count in unusable.items() if count)
-    why = sorted(name.removeprefix(f"{BECAUSE}:") for name in sums if name.startswith(f"{BECAUSE}:"))
-    because = f": {'; '.join(why[:3])}" if why else ""
-    raise SourceError(
-        f"{location}: none of the first {int(drawn)} images can be used ({counts}){because}. A "
-        "generator that returns black or NaN images, or a classifier whose answers are not numbers, has no failures; "
-        "mend it, delete the directory, and build again",
-        location=location,
-    )
-
-
-_NOTES = ("without_value", "left_out", "warnings")
-"""Entries of the plan about a labelled table, which the manifest repeats."""
 
 
 @dataclass(frozen=True)
@@ -403,3 +273,133 @@ class _Build:
         }
         self._directory.finish(manifest)
         return manifest
+
+
+# Ends a build whose first images cannot be used, before more of them are drawn.
+
+
+FEW = 256
+"""The number of first draws of which some must be usable."""
+UNUSABLE = ("no_image", "no_answer")
+
+
+def refuse_unusable(location: str, sums: Mapping[str, float], enough: int) -> None:
+    """Raises SourceError where none of the first images can be used, once there are `enough` of them, so that no more
+    are drawn."""
+    drawn, unusable = sums.get(DRAWS, 0.0), {name: sums.get(f"{DROPPED}:{name}", 0.0) for name in UNUSABLE}
+    if drawn < enough or sum(unusable.values()) < drawn:
+        return
+    counts = ", ".join(f"{int(count)} {name}" for name, count in unusable.items() if count)
+    why = sorted(name.removeprefix(f"{BECAUSE}:") for name in sums if name.startswith(f"{BECAUSE}:"))
+    because = f": {'; '.join(why[:3])}" if why else ""
+    raise SourceError(
+        f"{location}: none of the first {int(drawn)} images can be used ({counts}){because}. A "
+        "generator that returns black or NaN images, or a classifier whose answers are not numbers, has no failures; "
+        "mend it, delete the directory, and build again",
+        location=location,
+    )
+
+
+_NOTES = ("without_value", "left_out", "warnings")
+"""Entries of the plan about a labelled table, which the manifest repeats."""
+
+
+# The identity of a dataset: a hash of its config in which paths are replaced by hashes of their contents. So a build
+# resumes after its folder was moved, with renamed files, or from a copy on another machine. The sources of images and
+# answers are identified by their models' revisions, which `dataset.json` keeps beside this hash.
+
+
+FORMAT = 3
+"""The format of dataset.json. In format 1 the hash included the paths, and near-duplicates were recognised by their
+fingerprints only; in format 2 moved copies were not detected."""
+
+
+def format_of(description: Mapping[str, Any] | None) -> int:
+    """Returns the format in which a dataset was begun, and in which it must be finished.
+
+    Raises RunError where this version does not know it.
+    """
+    version = FORMAT if description is None else description.get("format", 1)
+    if version not in range(1, FORMAT + 1):
+        raise RunError(f"the dataset has format {version}, which a newer version of c2b-ray wrote; use that version")
+    return int(version)
+
+
+def config_hash(config: DatasetConfig, format: int = FORMAT) -> str:
+    """Returns the hash in `dataset.json` and the manifest. Raises SourceError where a file that the config names is
+    gone."""
+    if format == 1:
+        return content_id("dataset", config.model_dump(mode="json"), _captions_read(config))
+    return content_id("dataset", format, _without_paths(config), contents(config))
+
+
+def dataset_id(description: Mapping[str, Any]) -> str:
+    """Returns a hash of everything that determines the rows, from the content of `dataset.json`."""
+    models = description["models"] if format_of(description) == 1 else list(description["models"].values())
+    return content_id("dataset", description["config_hash"], models, description["captions_sha256"])
+
+
+def contents(config: DatasetConfig) -> dict[str, str]:
+    """Returns field → hash of the contents of its path, for all paths that no model's revision covers."""
+    hashes = _captions_read(config)
+    if config.hierarchy is not None and config.hierarchy not in PACKAGED:
+        hashes["hierarchy"] = _contents(config.hierarchy)
+    if config.captions is not None:
+        for name in ("language_model", "captioner"):
+            for part, path in paths(getattr(config.captions, name) or ""):
+                hashes[f"captions.{name} {part}"] = _contents(path)
+        if config.captions.images is not None:
+            hashes["captions.images"] = _contents(config.captions.images)
+    return hashes
+
+
+def as_begun(models: CrewThere, description: Mapping[str, Any], location: str) -> CrewThere:
+    """Returns the models under their names from the beginning of the build, which the dataset's rows hold.
+
+    Raises RunError where a model has changed since.
+    """
+    recorded, revisions = description.get("models"), models.revisions()
+    if recorded is None:
+        return models
+    if len(recorded) != len(revisions):
+        raise RunError(
+            f"{location} was begun with {len(recorded)} models, now there are {len(revisions)}; choose another --out"
+        )
+    for (name, revision), (other, current) in zip(recorded.items(), revisions.items(), strict=True):
+        if revision != current:
+            raise RunError(
+                f"{location} was begun with another model: {name} had revision {revision}, now {other} has {current}; "
+                "put the former files back, or choose another --out",
+                run=location,
+            )
+    return models.named([name.partition(" ")[2] for name in recorded])
+
+
+def _captions_read(config: DatasetConfig) -> dict[str, str]:
+    captions = config.captions
+    if captions is not None and captions.file is not None:
+        return {"captions.file": files.sha256(captions.file)[0]}
+    if captions is not None and captions.run is not None:
+        return {"captions.run": files.sha256(hypotheses_of(captions.run))[0]}
+    return {}
+
+
+def _contents(path: str) -> str:
+    """Returns the hash of a file's bytes; for a folder, of its files' names and sizes: it may hold a model of
+    many GB."""
+    if files.is_directory(path):
+        return content_id("folder", files.sizes(path))
+    return files.sha256(path)[0]
+
+
+def _without_paths(config: DatasetConfig) -> dict[str, Any]:
+    fields = replaced_texts(config, _without_path).model_dump(mode="json")
+    if isinstance(classifiers := fields["classifier"], dict):
+        fields["classifier"] = [[name, spec] for name, spec in classifiers.items()]
+    return fields
+
+
+def _without_path(names: Names, text: str) -> str:
+    if names in MODELS:
+        return without_paths(text)
+    return text if names is Names.HIERARCHY and text in PACKAGED else "contents"
