@@ -49,7 +49,7 @@ from c2b_ray.engine.stage import Runner
 from c2b_ray.errors import RunError, another_run
 from c2b_ray.steps.draw import ImageSource, RowNumbers
 from c2b_ray.storage.manifest import Manifest
-from c2b_ray.storage.parts import Parts, digests, opened
+from c2b_ray.storage.parts import Parts, absent, digests, opened
 from c2b_ray.storage.run import Run, load_run_of, open_run
 from c2b_ray.tables import has_content
 
@@ -162,6 +162,13 @@ class C2BRun(Run):
     @property
     def intersections(self) -> pa.Table:
         return self.read("intersections")
+
+    def lacks(self, name: str, id_column: str, ids: Callable[[], Iterator[pa.Array]] | None) -> bool:
+        """Returns whether a table in parts is missing, or lacks any of the ids, as `Rows.ids` yields them."""
+        if ids is None or not self.has(name):
+            return True
+        existing = opened(self.location(name)).census(id_column).ids
+        return any(absent(some, existing).any() for some in ids())
 
     def wrong_answers(self) -> pa.Table:
         """Returns the images with wrong answers: `tables.FAILURES`, a row per classifier, cell and image."""
