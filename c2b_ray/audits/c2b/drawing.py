@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from c2b_ray.audits.c2b.run import C2BRun, check_unchanged
 from c2b_ray.audits.c2b.sampling.selection import NEAREST, CellPools, Draws, Selection, cells_of, check_captions, shares
 from c2b_ray.audits.c2b.scoring.clusters import clusters_of_index
-from c2b_ray.audits.c2b.verification.calibration import COLUMNS, Content, SeenImages, Verifier, contents
+from c2b_ray.audits.c2b.verification.calibration import COLUMNS, SeenImages, Verifier, contents
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.session import Steps
@@ -158,7 +158,8 @@ class CellDrawing:
         before: list[Draws] = []
         contents_of_captions = contents(run.proposals, run.captions)
         while True:
-            seen = _looked(run, self.verifier, contents_of_captions)
+            verified = None if self.verifier is None else run.verifications.select(COLUMNS)
+            seen = SeenImages(partial(run.read, "images"), verified, contents_of_captions, _Absent(run))
             selections = [plan.select(targets, seen, excluded) for plan in self.plans]
             if only is not None:
                 selections = [only(selection) for selection in selections]
@@ -189,11 +190,6 @@ def _nothing_accepted(run: C2BRun) -> str:
         f"the verifier accepted none of {rows.num_rows:,} images: {why}. Give the audit an index "
         "that holds such images, or look into its verifications whether the verifier is right"
     )
-
-
-def _looked(run: C2BRun, verifier: Verifier | None, contents_of_captions: Mapping[str, Content]) -> SeenImages:
-    verified = None if verifier is None else run.verifications.select(COLUMNS)
-    return SeenImages(partial(run.read, "images"), verified, contents_of_captions, _Absent(run))
 
 
 @dataclass(frozen=True)

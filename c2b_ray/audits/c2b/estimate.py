@@ -128,17 +128,13 @@ def with_trial(error: UnstatedPreprocessingError, name: str, spec: str, config: 
     def load(word: str) -> Classifier:
         return catalog.classifier(f"{spec}{'&' if '?' in spec else '?'}preprocess={word}")
 
-    classify = partial(_classify, name=name, config=config)
+    classify = partial(question_of, config, name)
     trials = try_preprocessings(
         list(WORDS), load, classify, [image for image, _ in decoded], [text for _, text in decoded]
     )
     if all(trial.error is not None for trial in trials):
         return SpecError(f"{error} (no preprocessing could be tried on the labelled images: {trials[0].error})")
     return SpecError(f"{error}. {_in_words(trials)}")
-
-
-def _classify(classifier: Classifier, name: str, config: AuditConfig) -> Classification:
-    return question_of(config, name, classifier)
 
 
 def _rows(targets: Sequence[str | None], classes: Sequence[str]) -> list[int]:

@@ -189,13 +189,9 @@ def _metrics(groups: Sequence[Group], cells: Sequence[Cell]) -> Iterator[dict[st
         "value": sum(cell.verdict == "undetermined" for cell in cells),
         "name": "Cells that stay undetermined",
     }
-    for cell in _leads(groups)[:MOST_FINDINGS]:
+    for cell in [group.lead for group in worst_first(list(groups)) if group.lead is not None][:MOST_FINDINGS]:
         name = f"φ of {cell.target_class}, {cell.attribute}: {cell.bias_class}"
         yield {"type": "bias_score", "value": round(cell.phi, 4), "name": _line(clean(name))}
-
-
-def _leads(groups: Sequence[Group]) -> list[Cell]:
-    return [group.lead for group in worst_first(list(groups)) if group.lead is not None]
 
 
 def _introduction(

@@ -174,7 +174,9 @@ def _written(
     run.write("proposals", proposals)
     run.write("captions", captions)
     if config.images.cluster is not None:
-        run.write("clusters", _clusters(config.images.cluster, table, draws))
+        rows = draws.distinct()
+        of_rows = table.clusters(config.images.cluster).take(pa.array(rows))
+        run.write("clusters", pa.table({"image_id": image_ids(rows, draws.revision), "cluster": of_rows}))
     blank, warnings = _remarks(config, table, attributes, proposals, each)
     _warn(steps, warnings)
     notes: dict[str, object] = {"blank_rows": blank, "left_out": table.left_out.as_dict(), "warnings": warnings}
@@ -182,12 +184,6 @@ def _written(
         notes["derived"] = [attribute.record() for attribute in attributes.derived]
     run.update({"models": {"table": {"spec": str(config.images.table), "revision": revision}}, **notes})
     return captions, draws, besides
-
-
-def _clusters(name: str, table: LabelledTable, draws: RowDraws) -> pa.Table:
-    rows = draws.distinct()
-    of_rows = table.clusters(name).take(pa.array(rows))
-    return pa.table({"image_id": image_ids(rows, draws.revision), "cluster": of_rows})
 
 
 def _warn(steps: Steps, warnings: Sequence[str]) -> None:

@@ -185,7 +185,11 @@ class HuggingFace:
         schema = self._schema()
         with (
             folder.open(self.name(number)) as stream,
-            pq.ParquetWriter(stream, schema, compression=_compression()) as writer,
+            pq.ParquetWriter(
+                stream,
+                schema,
+                compression={field.name: "none" if field.name == "image" else "zstd" for field in DATASET_ROWS},
+            ) as writer,
         ):
             for table in tables:  # a row group for each: readers then take an image without its thousand neighbours
                 writer.write_table(_converted(table, numbers, schema))
@@ -218,11 +222,6 @@ class HuggingFace:
             LABEL: {"dtype": {"class_label": {"names": names}}},
         }
         return [{"name": field.name, **(special.get(field.name) or yaml_feature(field.type))} for field in DATASET_ROWS]
-
-
-def _compression() -> dict[str, str]:
-    """Leaves encoded images uncompressed: they do not shrink."""
-    return {field.name: "none" if field.name == "image" else "zstd" for field in DATASET_ROWS}
 
 
 def _converted(table: pa.Table, numbers: dict[str, int], schema: pa.Schema) -> pa.Table:

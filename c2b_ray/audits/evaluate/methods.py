@@ -73,7 +73,7 @@ def method(name: str, config: EvaluateConfig, truth: GroundTruth, out: str, sess
                 **fields,
                 "classifier": config.classifier,
                 "right": config.right,
-                "label_map": _label_map(truth),
+                "label_map": truth.run.manifest.get("config", {}).get("label_map"),
             },
             f"{out}/methods/{folder_name(name)}",
             session.via,
@@ -114,10 +114,6 @@ def _fields(name: str, source: str | dict[str, Any]) -> dict[str, Any]:
         {field: value for field, value in data.items() if field not in ("classifier", "right", "label_map")},
         Path(source).parent,
     )
-
-
-def _label_map(truth: GroundTruth) -> Any:
-    return truth.run.manifest.get("config", {}).get("label_map")
 
 
 def _check_run(name: str, config: EvaluateConfig, truth: GroundTruth, run: C2BRun) -> None:

@@ -561,13 +561,11 @@ def ground_truth(config: EvaluateConfig, table: TruthTable, out: str, session: S
         )
     right = _right(run, labels, read.revision, list(config.specs))
     decoys = frozenset(decoy.name for decoy in planted(config.truth.world))
-    pictures = _pictures(run, labels.num_rows, read.revision)
+    pictures = Distinct(run.read("images", DISTINCT_COLUMNS)).pictures(
+        ImageIds(image_ids(np.arange(labels.num_rows), read.revision))
+    )
     answers = (truth_cells, right, table.names, pictures, decoys, _notes(read.labels, pictures))
     return GroundTruth(labels, read.revision, run, tuple(classes), *answers)
-
-
-def _pictures(run: C2BRun, rows: int, revision: str) -> Ints:
-    return Distinct(run.read("images", DISTINCT_COLUMNS)).pictures(ImageIds(image_ids(np.arange(rows), revision)))
 
 
 def _notes(labels: pa.Table, pictures: Ints) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ def find(config: FailuresConfig, out: str | Path | None, session: Session, costs
         with backend(via, session.placement) as models:
             walk(config, run, models, steps)
         with steps.step("report"):
-            run.update(finished(via, steps, _counts(run)))
+            run.update(finished(via, steps, {name: run.read(name).num_rows for name in ("candidates", "hypotheses")}))
             write_report(run)
     return run
 
@@ -121,10 +121,6 @@ def walk(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps
             **({"placement": placements, "stages": models.runner.stages} if placements else {}),
         }
     )
-
-
-def _counts(run: FailuresRun) -> dict[str, int]:
-    return {name: run.read(name).num_rows for name in ("candidates", "hypotheses")}
 
 
 # Measures whether the generator draws a label at all, as a verifier sees it (Wiles et al. 2022, App. B.3). The images

@@ -80,7 +80,8 @@ def latent_directions(
 def find_directions(config: LatentConfig, out: str | Path | None, session: Session) -> LatentRun:
     """Does the work of `latent_directions`."""
     check(config, session.via)
-    via = _checked_via(config, session)
+    searches = len(config.each()) * len(config.methods)
+    via = session.chosen(lambda: 0 if searches <= FEW else None)
     fields = config.model_dump(mode="json")
     run_id = content_id("latent", fields)
     steps = Steps(session.listener)
@@ -136,7 +137,10 @@ def _planned(config: LatentConfig, models: Backend, steps: Steps) -> Plan:
     """Returns every problem with the data that its search and verdict need. Raises ConfigError and SpecError for
     problems that cannot be searched."""
     with steps.step("hyperplanes"):
-        generators = {name: _describe(spec, models) for name, spec in config.generators.items()}
+        generators = {
+            name: catalog.describe("latent_generator", spec) or models.runner.call(partial(described, spec), SEARCH)
+            for name, spec in config.generators.items()
+        }
         with devices.exactly():  # as their gradients are computed
             classifiers = {name: models.describe("classifier", spec) for name, spec in config.classifiers.items()}
         latent_problems = _stated(config, classifiers, generators)
@@ -197,15 +201,6 @@ def _write_directions(run: LatentRun, ids: Sequence[str], evidence: EvidenceConf
     directions = with_q_values([row_found for row in rows for row_found in row["directions"]], evidence)
     run.write("directions", pa.Table.from_pylist(directions, DIRECTIONS))
     run.write("strips", pa.Table.from_pylist([row_found for row in rows for row_found in row["strips"]], STRIPS))
-
-
-def _describe(spec: str, models: Backend) -> Description:
-    return catalog.describe("latent_generator", spec) or models.runner.call(partial(described, spec), SEARCH)
-
-
-def _checked_via(config: LatentConfig, session: Session) -> str:
-    searches = len(config.each()) * len(config.methods)
-    return session.chosen(lambda: 0 if searches <= FEW else None)
 
 
 def _models(

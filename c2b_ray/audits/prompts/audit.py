@@ -59,7 +59,10 @@ def find(config: PromptsConfig, out: str | Path | None, session: Session) -> Pro
         with backend(via, session.placement) as models:
             work = walk(config, run, models, steps)
         with steps.step("report"):
-            run.update(finished(via, steps, _counts(run)) | {"notes": work.notes})
+            run.update(
+                finished(via, steps, {name: run.count(name) for name in run.kind.tables if run.has(name)})
+                | {"notes": work.notes}
+            )
             write_report(run)
     return run
 
@@ -76,7 +79,3 @@ def walk(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps) 
     modify(work)
     show_examples(work)
     return work
-
-
-def _counts(run: PromptsRun) -> dict[str, int]:
-    return {name: run.count(name) for name in run.kind.tables if run.has(name)}

@@ -71,7 +71,11 @@ def record(run: Run, checks: Sequence[Check] = ()) -> Record:
     passed = None
     if checks:
         passed = not failed(checks)
-        documents["gates.json"] = json.dumps([_shown(check) for check in checks], ensure_ascii=False, indent=2).encode()
+        shown = [
+            check.to_json() | {"classifier": clean_setting(check.classifier), "message": clean(check.message)}
+            for check in checks
+        ]
+        documents["gates.json"] = json.dumps(shown, ensure_ascii=False, indent=2).encode()
         documents["gates.xml"] = junit("c2b gate", checks, {"run": manifest["run_id"]})
     config = cleaned(manifest.get("config", {}))
     return Record(
@@ -134,10 +138,6 @@ def _tags(manifest: Mapping[str, Any], kind: str, headline: str, passed: bool | 
 
 def _text(value: Any) -> str:
     return clean_setting(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _shown(check: Check) -> dict[str, Any]:
-    return check.to_json() | {"classifier": clean_setting(check.classifier), "message": clean(check.message)}
 
 
 def _seconds(moment: Any) -> float:

@@ -441,16 +441,13 @@ def _moment(text: str, day_first: bool | None) -> Moment | None:
         first = True if match[2] == "." else day_first
         month = None if first is None else int(match[3] if first else match[1])
         return Moment(int(match[4]), month) if month is None or 1 <= month <= 12 else None
-    day = re.sub(r"^(\d{4})[-/.:](\d{1,2})[-/.:](\d{1,2})", _padded, text)  # cameras write 2026:05:03
+    # Cameras write 2026:05:03.
+    day = re.sub(r"^(\d{4})[-/.:](\d{1,2})[-/.:](\d{1,2})", lambda m: f"{m[1]}-{m[2]:0>2}-{m[3]:0>2}", text)
     try:
         moment = datetime.fromisoformat(day)
     except ValueError:
         return None
     return Moment(moment.year, moment.month, moment.hour if len(day) > len("2026-05-03") else None)
-
-
-def _padded(match: re.Match[str]) -> str:
-    return f"{match[1]}-{match[2]:0>2}-{match[3]:0>2}"
 
 
 def _day_first(texts: Sequence[str]) -> bool | None:

@@ -277,7 +277,11 @@ def clusters_of_index(
     rows, clusters = images["row"].to_pylist(), list[str | None]()
     for start in range(0, len(rows), AT_ONCE):
         for key, columns in _columns(index, rows[start : start + AT_ONCE]):
-            clusters.append(_folder(key) if name == FOLDER and name not in columns else _as_text(columns.get(name)))
+            clusters.append(
+                (key.rpartition("/")[0] or None)
+                if name == FOLDER and name not in columns
+                else _as_text(columns.get(name))
+            )
     if clusters and all(cluster is None for cluster in clusters):
         raise ConfigError(field, f"none of {len(clusters):,} images of the index has a {name}; name another column")
     return pa.table({"image_id": images["image_id"], "cluster": pa.array(clusters, pa.string())}).cast(CLUSTERS)
@@ -294,7 +298,3 @@ def _as_text(value: object) -> str | None:
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return None
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _folder(key: str) -> str | None:
-    return key.rpartition("/")[0] or None

@@ -123,7 +123,9 @@ def _row(
     parent_shown = None
     if hierarchy is not None:
         hierarchy.check([label])
-        parent_shown = sum(n for name, n in counts.items() if name == label or _shares(hierarchy, name, label))
+        parent_shown = sum(
+            n for name, n in counts.items() if name == label or (name != OTHER and hierarchy.shares_parent(name, label))
+        )
     return {
         "generator": generator,
         "label": label,
@@ -136,10 +138,6 @@ def _row(
         "rate_low": low,
         "rate_high": high,
     }
-
-
-def _shares(hierarchy: Hierarchy, name: str, label: str) -> bool:
-    return name != OTHER and hierarchy.shares_parent(name, label)
 
 
 # Asks a verifier what images of a label show, for `reliability`. It knows only bytes and answers.
