@@ -18,8 +18,8 @@ from c2b_ray.audits.failures.config import FailuresConfig, read_failures_config
 from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation, discovered, generalise
 from c2b_ray.audits.failures.discovery.candidates import Candidate, Hierarchy
 from c2b_ray.audits.failures.discovery.race import POWER, Confirming, Screening, least_caption_rate
-from c2b_ray.audits.failures.discovery.reliability import answer_of, inspection, reliability, unreliable_labels
-from c2b_ray.audits.failures.discovery.rounds_stage import inspect_all
+from c2b_ray.audits.failures.discovery.reliability import answer_of, inspect, inspection, reliability, unreliable_labels
+from c2b_ray.audits.failures.discovery.rounds_stage import describe_all
 from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, SEARCH, TEST
 from c2b_ray.audits.failures.estimate import checked, expected
 from c2b_ray.audits.failures.labelled import find_labelled
@@ -171,7 +171,7 @@ def _seen(work: FailuresState, labels: list[str]) -> dict[str, list[Answer]]:
         )
         factory = partial(of_revision, work.models.captioner(spec), revision, spec)
         with work.steps.step("verify the generator") as on_progress:
-            inspect_all(work.models.runner, rows, factory, work.run.location("descriptions"), on_progress)
+            describe_all(work.models.runner, rows, factory, work.run.location("descriptions"), on_progress, inspect)
         stored = _known(work, ids)
     answers: dict[str, list[Answer]] = {label: [] for label in labels}
     for answer_id, (label, _) in zip(ids, images, strict=True):

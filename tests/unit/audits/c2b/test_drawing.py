@@ -177,7 +177,7 @@ def test_images_that_confirm_are_made_with_other_seeds(tmp_path):
         run.write("captions", captions)
         plan = from_generator(asked, run, Models(), Steps())
     first = plan.select(all_of(captions, 14), NOTHING)
-    fresh = plan.select(all_of(captions, 14), NOTHING, besides=first.drawn["image_id"].to_pylist())
+    fresh = plan.select(all_of(captions, 14), NOTHING, excluded=first.drawn["image_id"].to_pylist())
     assert first.drawn.num_rows == fresh.drawn.num_rows == 28
     assert set(plan.wanted["image_id"].to_pylist()) == {
         *first.drawn["image_id"].to_pylist(),
@@ -186,7 +186,7 @@ def test_images_that_confirm_are_made_with_other_seeds(tmp_path):
     assert fresh.missing.equals(fresh.drawn)
     # Findings of some attributes are confirmed, and the cells of the others have no target.
     cell, of_cell = next(iter(cells_of(captions).items()))
-    drawn = plan.select({cell: 14}, NOTHING, besides=first.drawn["image_id"].to_pylist()).drawn
+    drawn = plan.select({cell: 14}, NOTHING, excluded=first.drawn["image_id"].to_pylist()).drawn
     assert drawn.equals(fresh.drawn.filter(pc.is_in(fresh.drawn["caption_id"], pa.array(of_cell))))
     assert drawn.num_rows == 14
 
