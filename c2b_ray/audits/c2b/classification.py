@@ -177,12 +177,12 @@ def classifiers_of(run: C2BRun) -> list[str]:
 
 
 def one_of(run: C2BRun, name: str | None, option: Argument) -> str:
-    """As `kit.classifiers.one_of`."""
+    """As `kit.models.one_of`."""
     return classifiers.one_of(classifiers_of(run), name, option, run.path)
 
 
 def two_of(run: C2BRun, name_a: str | None, name_b: str | None) -> tuple[str, str]:
-    """As `kit.classifiers.two_of`."""
+    """As `kit.models.two_of`."""
     return classifiers.two_of(classifiers_of(run), name_a, name_b, run.path)
 
 

@@ -1,4 +1,7 @@
-"""Attributes that are no columns of a labelled table: derived from numbers, or read off images by a model."""
+"""Attributes that are no columns of a labelled table: derived from numbers, or read off images by a model.
+
+A model looks at each image where the image lies, and is asked about it once.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +48,6 @@ from c2b_ray.steps.propose import propose
 from c2b_ray.storage import files
 from c2b_ray.storage.labelled import LabelledTable
 from c2b_ray.tables import PROPOSALS, READINGS, content_id
-
-# The stages in which models look at labelled images: each image is read where it lies, and asked about once.
-
 
 LEAST = 0.5
 """The least share of the images that a model must say something of."""
@@ -142,7 +142,7 @@ def _said(run: C2BRun, look: Look, looked: Looked, digests: Sequence[str]) -> It
         yield part.filter(pc.equal(part["observation_id"], pa.array(expected, pa.string())))
 
 
-# Attributes that are no column of a labelled table: a model reads their values off each image.
+# Attributes whose values a model reads off each image, and those that are cut from numbers.
 
 
 READ = replace(VERIFY, schema=READINGS, weigh=None)

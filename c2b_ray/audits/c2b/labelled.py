@@ -67,7 +67,7 @@ class TablePlan:
     further: RowNumbers = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def select(self, targets: Targets, seen: SeenImages, excluded: Collection[str] = ()) -> Selection:
-        assert not excluded  # no fresh images confirm what a labelled table shows (`config.reading`)
+        assert not excluded  # no fresh images confirm what a labelled table shows (`AuditConfig`)
         first_draws = self.draws.first(shares(cells_of(self.captions), targets))
         return Selection(first_draws, first_draws, first_draws.where(seen.absent))
 

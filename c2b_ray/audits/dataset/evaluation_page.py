@@ -1,6 +1,6 @@
-"""Failures beside the reference images nearest to them (Figs. 9 to 11 of Wiles et al. 2022), as pictures on a page.
+"""The page of an evaluation, as Wiles et al. 2022 show it: rates, transfer, consistency, distances, and pictures.
 
-Knows rows of `tables.NEIGHBOURS` and encoded images; knows no features.
+A failure is shown beside the reference images nearest to it (Figs. 9 to 11).
 """
 
 from __future__ import annotations

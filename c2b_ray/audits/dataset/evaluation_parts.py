@@ -1,6 +1,6 @@
-"""Which images of a reference are the same picture: copies of one are no more evidence than the picture itself.
+"""The parts of an evaluation: failure rates, transfer and consistency, and distances between dataset and reference.
 
-It knows rows of a reference, not what classifiers say of them.
+Copies of an image of the reference are no more evidence than the image itself, so that they count once.
 """
 
 from __future__ import annotations

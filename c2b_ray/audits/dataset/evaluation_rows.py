@@ -1,4 +1,4 @@
-"""The classifiers of an evaluation: their names and failures, and the rank of true labels in their answers."""
+"""The rows of an evaluation: classifiers and their answers, the nearest images of a reference, and what stages read."""
 
 from __future__ import annotations
 

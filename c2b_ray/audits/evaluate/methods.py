@@ -227,10 +227,7 @@ class _Asking:
         return answers.filter(pc.is_in(answers["verification_id"], table["verification_id"].combine_chunks()))
 
 
-# Looks at the images of a run once more, to embed or describe them. Reading and resuming are left to `stage`.
-
-
-# Embeds images, and captions them by a captioner. It knows roles and files' bytes.
+# Embeds the images of a run, and captions them by a captioner.
 
 
 def look_id(image_id: str, label: str, purpose: str, revision: str) -> str:

@@ -48,10 +48,8 @@ from c2b_ray.world.captions import DECOYS, PARAPHRASES, DecoyAttribute, decoy_co
 from c2b_ray.world.scenes import sample
 from c2b_ray.world.table import labelled_table
 
-# Public annotations as labelled tables: which images, of which class, with which attributes.
-
-
-# Writes annotated images into one labelled Parquet table, which an audit reads. It knows files, not formats.
+# Public annotations as one labelled Parquet table, which an audit reads: which images, of which class, with which
+# attributes.
 
 
 PRESENT, ABSENT = "present", "absent"

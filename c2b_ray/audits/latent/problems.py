@@ -1,4 +1,4 @@
-"""Checks a search before any model loads: that specs and tables exist, and that classifiers have gradients.
+"""The problems of a run: checked before any model loads, counted in images, and turned into the orders of searches.
 
 `check_gradients` reads no file and imports no library of models, so that the endpoint can call it when a config is
 submitted. A label is checked here where the classifier's labels are known without loading it, otherwise when the run

@@ -1,6 +1,6 @@
 """Scores intersections: accuracy, φ, interaction and verdict of every cell of two attributes.
 
-It knows which images count for which cell and which cells cannot be trusted; `metrics` has the formulas.
+It knows which images count for which cell and which cells cannot be trusted; `stats` has the formulas.
 """
 
 from __future__ import annotations

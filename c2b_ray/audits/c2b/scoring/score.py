@@ -1,7 +1,7 @@
 """Scores predictions: accuracy, φ, intervals and verdicts of every cell.
 
 It joins the images of every cell with classifiers' answers. `estimates` computes accuracies, `judge` verdicts, and
-`metrics` has the formulas.
+`stats` has the formulas.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Decides from verifications whether an image shows what a caption says: its class and its value, or both values of a
-pair.
+"""The verifier of an audit: which images it accepts, how often it errs on images of known content, and its stages.
 
-It knows what captions say and what a verifier answered; `select` decides which images are drawn.
+An image is accepted if it shows what its caption says: its class and its value, or both values of a pair. Which images
+are drawn is decided in `sampling.selection`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Captions as a baseline prompt and sentences behind it: "a realistic photograph of a fly (insect). it is on a flower."
 
-A caption is split into its sentences, which are recombined (Wiles et al. 2022, section 3). `clauses` turns a
+A caption is split into its sentences, which are recombined (Wiles et al. 2022, section 3). `statements` turns a
 captioner's free text into such sentences. It knows texts, not images or models.
 """
 

@@ -1,4 +1,4 @@
-"""Minimal edits of prompts: the position of a word, the prompt without it, the prompt with another word instead.
+"""Words of prompts: where they stand, prompts without them or with others, their inflections, and which name a value.
 
 It knows the English that captions are made of: articles, prepositions, "that is". It knows no model.
 """
