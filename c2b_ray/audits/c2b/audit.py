@@ -26,7 +26,7 @@ from c2b_ray.audits.c2b.budget import (
     targets,
     write_scores,
 )
-from c2b_ray.audits.c2b.classification import classify, classifying, contestants, with_classes
+from c2b_ray.audits.c2b.classification import audited_classifiers, classify, classifying, with_classes
 from c2b_ray.audits.c2b.drawing import CellDrawing, Plan, SourcePlan, from_generator, from_index
 from c2b_ray.audits.c2b.estimate import check, most_images
 from c2b_ray.audits.c2b.first_look import (
@@ -183,7 +183,7 @@ def _checked(config: AuditConfig, via: str) -> AuditConfig:
 def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> None:
     """Walks the path from the task to the scores, and perturbs images where the config asks for it."""
     models.runner.check_paths(run.path, paths_read(config))
-    classifiers = contestants(config, run, models, steps)
+    classifiers = audited_classifiers(config, run, models, steps)
     plans = _plans(config, run, models, classifiers, steps)
     if run.count("captions"):
         verifier = verifier_of(config, run, models, steps)

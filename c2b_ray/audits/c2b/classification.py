@@ -94,10 +94,10 @@ def _check_each(config: AuditConfig, name: str) -> None:
         )
 
 
-def contestants(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[AuditedClassifier]:
+def audited_classifiers(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[AuditedClassifier]:
     """Returns the classifiers of an audit and notes them in its run. Raises ConfigError where one has no label for a
     class."""
-    contestants = []
+    audited = []
     described = {name: models.describe("classifier", spec) for name, spec in config.specs.items()}
     check_heads(config, described)
     for name, spec in config.specs.items():
@@ -105,12 +105,10 @@ def contestants(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
         question = question_of(config, name, description)
         run.update({"models": {f"{CLASSIFIER}{name}": model_row(spec, description)}})
         warn_of_assumptions(steps, name, description)
-        contestants.append(
-            AuditedClassifier(models.classifier(spec), question, description.shape, description.takes_files)
-        )
-    if rule := next((one.question.rule for one in contestants if one.question.rule), None):
+        audited.append(AuditedClassifier(models.classifier(spec), question, description.shape, description.takes_files))
+    if rule := next((one.question.rule for one in audited if one.question.rule), None):
         run.update({"rule": rule})
-    return contestants
+    return audited
 
 
 def question_of(config: AuditConfig, name: str, known: Described) -> Classification:

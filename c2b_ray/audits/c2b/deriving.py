@@ -27,7 +27,7 @@ from c2b_ray.audits.c2b.hypotheses.derived import (
 from c2b_ray.audits.c2b.hypotheses.labelled import labelled_rows, measure_images
 from c2b_ray.audits.c2b.run import C2BRun, check_unchanged
 from c2b_ray.audits.c2b.thresholds import Limit
-from c2b_ray.audits.c2b.verification.calibration import beholder_of, calibrate, counted, to_ask, uncalibrated
+from c2b_ray.audits.c2b.verification.calibration import calibrate, counted, to_ask, uncalibrated, verifier_source_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.models import check_language_model, model_row, note_models, warn_of_assumptions
 from c2b_ray.audits.kit.replies import KeptReplies
@@ -178,7 +178,7 @@ def read_values(
             _warn_of_uncalibrated(table.labels, questions_asked, steps)
             rows = to_ask(table.labels, table.revision, questions_asked, config.seed)
             rows = rows.filter(pc.not_equal(rows["attribute"], CLASS))  # the class of an image is known
-            verifier, out = partial(beholder_of, role, open_table), run.location("calibration_answers")
+            verifier, out = partial(verifier_source_of, role, open_table), run.location("calibration_answers")
             run.write(
                 "calibration",
                 counted(calibrate(models.runner, rows, verifier, questions_asked, out, on_progress), FIELD),

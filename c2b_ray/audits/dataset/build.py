@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from c2b_ray.audits.dataset.config import DatasetConfig, read_dataset_config
 from c2b_ray.audits.dataset.directory import DIGESTS, MANIFEST, RECORDED, DatasetBuild, building, manifest_problems
-from c2b_ray.audits.dataset.models import crew_of
+from c2b_ray.audits.dataset.models import model_factories
 from c2b_ray.audits.dataset.plan import hypotheses_of, plan_captions
 from c2b_ray.audits.dataset.shard_files import CAPTIONS, PlannedCaptions
 from c2b_ray.audits.dataset.shards.passes import (
     BuildPasses,
-    CrewsHere,
     LocalWorkers,
     OnUnits,
     ScrapedCounts,
+    ThreadWorkers,
     damaged,
     exposed,
 )
-from c2b_ray.audits.dataset.shards.workers import BECAUSE, DRAWS, DROPPED, CrewThere, Recipe, Task
+from c2b_ray.audits.dataset.shards.workers import BECAUSE, DRAWS, DROPPED, ModelFactories, Recipe, Task
 from c2b_ray.audits.dataset.steps.plan import Plan
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.loaders import Backend
@@ -103,8 +103,8 @@ def build(config: DatasetConfig, out: str, session: Session, metrics_port: int |
         with backend(via, session.placement) as models:
             models.runner.check_paths(out, paths_read(config))
             plan, recipe = _begin(config, directory, models, steps, (fields, hash_now))
-            crews = _crews(via, recipe, session.placement)
-            return _Build(directory, recipe, crews, steps, metrics).run(plan, began)
+            workers = _workers(via, recipe, session.placement)
+            return _Build(directory, recipe, workers, steps, metrics).run(plan, began)
 
 
 def _another(out: str, description: Mapping[str, Any], fields: dict[str, Any], hash_now: str) -> RunError:
@@ -120,12 +120,12 @@ def _another(out: str, description: Mapping[str, Any], fields: dict[str, Any], h
     )
 
 
-def _crews(via: str, recipe: Recipe, placement: PlacementConfig | None) -> LocalWorkers:
+def _workers(via: str, recipe: Recipe, placement: PlacementConfig | None) -> LocalWorkers:
     if via == HERE:
-        return CrewsHere(recipe)
-    from c2b_ray.audits.dataset.shards.on_ray import CrewsOnRay
+        return ThreadWorkers(recipe)
+    from c2b_ray.audits.dataset.shards.on_ray import RayWorkers
 
-    return CrewsOnRay(recipe, placement, served=via == "serve")
+    return RayWorkers(recipe, placement, served=via == "serve")
 
 
 def _most_draws(directory: DatasetBuild) -> int | None:
@@ -155,7 +155,7 @@ def _begin(
                     run=directory.location,
                 )
     with steps.step("describe the models"):
-        loaders = as_begun(crew_of(config, description["labels"], models), description, directory.location)
+        loaders = as_begun(model_factories(config, description["labels"], models), description, directory.location)
     if "models" not in description:
         beginning = {"format": FORMAT, "config": fields, "config_hash": hash_now, "models": loaders.revisions()}
         description |= {**beginning, "facts": _facts(config, models, steps), "versions": versions()}
@@ -186,16 +186,16 @@ class _Build:
     """One build, from the directory's present state to its manifest."""
 
     def __init__(
-        self, directory: DatasetBuild, recipe: Recipe, crews: LocalWorkers, steps: Steps, metrics: ScrapedCounts
+        self, directory: DatasetBuild, recipe: Recipe, workers: LocalWorkers, steps: Steps, metrics: ScrapedCounts
     ) -> None:
         self._directory, self._recipe, self._steps, self._metrics = directory, recipe, steps, metrics
-        self._crews = crews
+        self._workers = workers
 
     def run(self, plan: Plan, began: float) -> BuildResult:
         captions = PlannedCaptions(self._recipe.files)
         try:
             self._discard_damaged(plan)
-            passes = BuildPasses(self._recipe, self._crews, captions)
+            passes = BuildPasses(self._recipe, self._workers, captions)
             remaining = passes.left
             with self._steps.step("draw and classify") as on_progress:
                 passes.run_first(self._units(on_progress, min(plan.draws, FEW)))
@@ -203,7 +203,7 @@ class _Build:
                 passes.run_second(self._units(on_progress))
             manifest = self._manifest(plan, began, remaining)
         finally:
-            self._crews.close()
+            self._workers.close()
         return BuildResult(
             self._directory.location, plan.draws, manifest["rows"], plan.shards, manifest["drops"], remaining,
             manifest["repeated"], manifest["seconds"], manifest.get("without_value", {}), manifest.get("left_out", {}),
@@ -219,7 +219,7 @@ class _Build:
             self._metrics.tell(sums)
             if enough is not None:
                 refuse_unusable(self._directory.location, sums, enough)
-            self._directory.lost(self._crews.lost, self._crews.repeated)
+            self._directory.lost(self._workers.lost, self._workers.repeated)
             done_here = done - first[0]
             errors = int(sums.get("dropped:no_image", 0) + sums.get("dropped:no_answer", 0))
             on_progress(
@@ -235,7 +235,7 @@ class _Build:
             files.remove(MANIFEST)
             manifest = None
         with self._steps.step("check what is there"):
-            names = damaged(self._crews, files, plan, None if manifest is None else manifest["shards"])
+            names = damaged(self._workers, files, plan, None if manifest is None else manifest["shards"])
         for name in names:
             self._steps.warn(f"{name} is damaged; it is made anew")
             files.remove(name)
@@ -251,7 +251,7 @@ class _Build:
             listed[task.number] = entries
 
         with self._steps.step("list the shards"):
-            self._crews.run((Task("listed", group) for group in range(plan.groups)), summed, lambda sums: None)
+            self._workers.run((Task("listed", group) for group in range(plan.groups)), summed, lambda sums: None)
         shards = [entry for group in sorted(listed) for entry in listed[group]]
         drops: Counter[str] = Counter()
         for entry in shards:
@@ -353,7 +353,7 @@ def contents(config: DatasetConfig) -> dict[str, str]:
     return hashes
 
 
-def as_begun(models: CrewThere, description: Mapping[str, Any], location: str) -> CrewThere:
+def as_begun(models: ModelFactories, description: Mapping[str, Any], location: str) -> ModelFactories:
     """Returns the models under their names from the beginning of the build, which the dataset's rows hold.
 
     Raises RunError where a model has changed since.

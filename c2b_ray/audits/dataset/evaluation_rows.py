@@ -230,7 +230,7 @@ def named(text: str) -> tuple[str, str]:
     return (parts[1].strip(), parts[2]) if parts else (text, text)
 
 
-def contestants(
+def evaluated_classifiers(
     named_specs: Sequence[tuple[str, str]],
     describe: Callable[[str, str], Description],
     labels: tuple[Sequence[str], Sequence[str]],

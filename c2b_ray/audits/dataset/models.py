@@ -10,10 +10,10 @@ import numpy as np
 
 from c2b_ray.audits.dataset.config import Captions, DatasetConfig
 from c2b_ray.audits.dataset.shards.workers import (
-    CrewThere,
     GeneratorThere,
     IndexThere,
     JudgeThere,
+    ModelFactories,
     TableThere,
     VerifierThere,
 )
@@ -62,7 +62,7 @@ def name_in_rows(spec: str) -> str:
 TABLE_FIELD = "images.labelled.table"
 
 
-def crew_of(config: DatasetConfig, labels: Sequence[str], models: Backend) -> CrewThere:
+def model_factories(config: DatasetConfig, labels: Sequence[str], models: Backend) -> ModelFactories:
     """Returns the models of a dataset. Raises ConfigError, which names what does not fit: a label that a classifier or
     the hierarchy lacks, a rule without a hierarchy."""
     specs = config.specs
@@ -75,7 +75,7 @@ def crew_of(config: DatasetConfig, labels: Sequence[str], models: Backend) -> Cr
         spec = config.verify.captioner
         revision = models.describe("captioner", spec).revision
         verifier = VerifierThere(name_in_rows(spec), revision, tuple(labels), models.captioner(spec))
-    return CrewThere(_sources(config, models), judges, verifier, config.rule, config.confidence, config.true_below)
+    return ModelFactories(_sources(config, models), judges, verifier, config.rule, config.confidence, config.true_below)
 
 
 def _sources(config: DatasetConfig, models: Backend) -> tuple[GeneratorThere | IndexThere | TableThere, ...]:

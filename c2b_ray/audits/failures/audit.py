@@ -100,7 +100,7 @@ def walk(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps
     work = start(config, run, models, steps, config.seed)
     draws = config.budget.draws
     hypotheses = discover(work, int(draws * config.budget.discovery))
-    note_setup(config, run, work.drawing.stage.contenders, of_baselines(work), steps)
+    note_setup(config, run, work.drawing.stage.classifiers, of_baselines(work), steps)
     work.doubts.update(measure_trust(work))
     write_candidates(work)
     confirmation = Confirmation(work, hypotheses)

@@ -229,7 +229,7 @@ def transfer_rows(work: FailuresState) -> list[TransferRow]:
         work.steps.warn(sentence)
     with work.steps.step("find copies") as on_progress:
         rows, answered = without_copies(images, rows, answered, Output(work.run, work.models.runner, on_progress))
-    classifiers = work.drawing.stage.contenders
+    classifiers = work.drawing.stage.classifiers
     with work.steps.step("classify labelled images") as on_progress:
         output = Output(work.run, work.models.runner, on_progress)
         answers = answers_to(images, rows, answered, classifiers, output)
@@ -293,8 +293,8 @@ def _elsewhere(work: FailuresState, captions: Sequence[Candidate]) -> Iterator[R
     if section.index is not None:
         sources.append(indexed(section.index, captions, section.runs * section.images, models))
     for source in sources:
-        contenders = work.drawing.stage.contenders
-        stage = RoundStage(work.models.runner, source.load, contenders, work.run.location("rounds"), seed)
+        classifiers = work.drawing.stage.classifiers
+        stage = RoundStage(work.models.runner, source.load, classifiers, work.run.location("rounds"), seed)
         drawing = RoundDrawing(work.run, stage, source, work.drawing.deciders, section.images)
         wanted_draws = [WantedDraws(caption, CONFIRMATION, RUNS, section.runs * section.images) for caption in captions]
         drawing.draw(wanted_draws, work.steps, f"generalise: {source.name}")

@@ -88,7 +88,7 @@ def _check_targets(config: FailuresConfig, classifier: str, names: Sequence[str]
                 raise ConfigError(f"targets.{label}", "a label taken for itself is no failure")
 
 
-def contenders(config: FailuresConfig, models: Backend) -> tuple[DiscoveryClassifier, ...]:
+def discovery_classifiers(config: FailuresConfig, models: Backend) -> tuple[DiscoveryClassifier, ...]:
     """The classifiers of a run, in the order of its config."""
     ancestry = ancestry_of(config)
     return tuple(
@@ -261,7 +261,7 @@ def start(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Step
     """
     assert config.images.generate is not None
     source = generated(config.images.generate.model, models, seed)
-    classifiers = contenders(config, models)
+    classifiers = discovery_classifiers(config, models)
     recorded = noted_classifiers(config, models, steps)
     description = models.describe("image_generator", source.name)
     warn_of_assumptions(steps, source.name, description)

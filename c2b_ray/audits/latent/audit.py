@@ -22,7 +22,7 @@ from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.models import HERE, held_in_memory, model_row, paths_read, specs_of, warn_of_assumptions
 from c2b_ray.audits.kit.progress import Listener
 from c2b_ray.audits.kit.session import Session, Steps, finished
-from c2b_ray.audits.latent.inputs import grounds, learn_from_references
+from c2b_ray.audits.latent.inputs import attribute_hyperplanes, learn_from_references
 from c2b_ray.audits.latent.problems import (
     LatentProblem,
     OmittedProblem,
@@ -144,7 +144,7 @@ def _planned(config: LatentConfig, models: Backend, steps: Steps) -> Plan:
         with devices.exactly():  # as their gradients are computed
             classifiers = {name: models.describe("classifier", spec) for name, spec in config.classifiers.items()}
         latent_problems = _stated(config, classifiers, generators)
-        hyperplanes = grounds(config, generators)
+        hyperplanes = attribute_hyperplanes(config, generators)
         for latent_problem in latent_problems:
             if latent_problem.problem.target is not None:
                 learn_from_references(hyperplanes, latent_problem.problem, latent_problem.specs, models)

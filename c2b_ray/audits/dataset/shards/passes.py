@@ -59,13 +59,13 @@ class LocalWorkers(Protocol):
         """Ends the workers."""
 
 
-class CrewsHere:
+class ThreadWorkers:
     def __init__(self, recipe: Recipe, threads: int | None = None) -> None:
         self.lost = self.repeated = 0
         self._stopped = threading.Event()
         self._counters = Counters()
         self._threads = threads or min(16, cores())
-        self._workshop = TaskWorker(recipe, self._counters, self._check)
+        self._worker = TaskWorker(recipe, self._counters, self._check)
         # The same threads for all passes, so that each pass reuses the memory of the last.
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="shard")
 
@@ -75,7 +75,7 @@ class CrewsHere:
         try:
             while True:
                 while len(under_way) < self._threads and (task := next(coming, None)) is not None:
-                    under_way[self._pool.submit(self._workshop.do, task)] = task
+                    under_way[self._pool.submit(self._worker.do, task)] = task
                 if not under_way:
                     break
                 done, _ = wait(under_way, REPORT_EVERY_S, FIRST_COMPLETED)
@@ -128,11 +128,11 @@ def state_of(files: ShardFiles, plan: Plan) -> State:
 
 
 class BuildPasses:
-    """One build of a dataset, by `crews`."""
+    """One build of a dataset, by `workers`."""
 
-    def __init__(self, recipe: Recipe, crews: LocalWorkers, captions: PlannedCaptions) -> None:
+    def __init__(self, recipe: Recipe, workers: LocalWorkers, captions: PlannedCaptions) -> None:
         self._recipe, self._files, self._plan = recipe, recipe.files, recipe.plan
-        self._crews, self._captions = crews, captions
+        self._workers, self._captions = workers, captions
         self._state = state_of(self._files, self._plan)
 
     @property
@@ -163,7 +163,7 @@ class BuildPasses:
 
         on_units(before, plan.draws, {})
         if (missing | is_lost).any():
-            self._crews.run(tasks(), done, tell)
+            self._workers.run(tasks(), done, tell)
 
     def run_second(self, on_units: OnUnits) -> None:
         """Compares the fingerprints, and finishes the remaining shards."""
@@ -173,7 +173,7 @@ class BuildPasses:
         plan, distance = self._plan, self._recipe.distance
         buckets = 0 if distance is None else plan.buckets(distance, self._recipe.format)
         total = (plan.groups if buckets else 0) + buckets + plan.groups + len(unfinished)
-        progress = _Tasks(self._crews, on_units, total)
+        progress = _Tasks(self._workers, on_units, total)
         on_units(0, total, {})
         names_of_repeats = set(self._files.names(REPEATS))
 
@@ -214,8 +214,8 @@ class BuildPasses:
 class _Tasks:
     """Runs tasks and reports how many of all are done."""
 
-    def __init__(self, crews: LocalWorkers, on_units: OnUnits, total: int) -> None:
-        self._crews, self._on_units, self._total, self._done = crews, on_units, total, 0
+    def __init__(self, workers: LocalWorkers, on_units: OnUnits, total: int) -> None:
+        self._workers, self._on_units, self._total, self._done = workers, on_units, total, 0
 
     def run(self, tasks: Iterator[Task], on_done: Callable[[Task, Any], None] | None = None) -> None:
         def done(task: Task, result: Any) -> None:
@@ -223,14 +223,14 @@ class _Tasks:
             if on_done is not None:
                 on_done(task, result)
 
-        self._crews.run(tasks, done, lambda sums: self._on_units(self._done, self._total, sums))
+        self._workers.run(tasks, done, lambda sums: self._on_units(self._done, self._total, sums))
 
 
 # Finds files of a dataset that have changed since they were written: cut short, or with other bytes.
 
 
 def damaged(
-    crews: LocalWorkers, files: ShardFiles, plan: Plan, listed: Sequence[Mapping[str, Any]] | None
+    workers: LocalWorkers, files: ShardFiles, plan: Plan, listed: Sequence[Mapping[str, Any]] | None
 ) -> list[str]:
     """Returns the names of damaged files. `listed`: the shards of the manifest, by number; None where there is no
     manifest."""
@@ -240,7 +240,7 @@ def damaged(
         names.extend(of_task)
 
     tasks = _unfinished(files, plan) if listed is None else _finished(plan, listed)
-    crews.run(tasks, on_done, lambda sums: None)
+    workers.run(tasks, on_done, lambda sums: None)
     return sorted(names)
 
 

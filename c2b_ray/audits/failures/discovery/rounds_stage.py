@@ -55,18 +55,18 @@ class RoundStage:
 
     runner: Runner
     source: Callable[[], Draws]
-    contenders: tuple[DiscoveryClassifier, ...]
+    classifiers: tuple[DiscoveryClassifier, ...]
     out: str
     seed: int
 
     def run(self, orders: pa.Table, on_progress: OnProgress) -> None:
         """Writes a round (`tables.ROUNDS`) per order and classifier, except those that are written already."""
-        total = orders.num_rows * len(self.contenders)
+        total = orders.num_rows * len(self.classifiers)
         config = replace(ROUND_STAGE, total=total, weigh=_draws)
         self.runner.run(
             replace(Rows.of(orders, _BLOCK), total=total),
             draw_rounds,
-            partial(_loaded, RoundModels, self.source, self.contenders),
+            partial(_loaded, RoundModels, self.source, self.classifiers),
             self.out,
             id_column="round_id",
             config=config,
@@ -78,17 +78,17 @@ def answer_all(
     runner: Runner,
     rows: pa.Table,
     source: Callable[[], ImageSource],
-    contenders: tuple[DiscoveryClassifier, ...],
+    classifiers: tuple[DiscoveryClassifier, ...],
     out: str,
     on_progress: OnProgress,
 ) -> None:
     """Writes a row of `tables.ANSWERS` per labelled image (`answer_id`, `row`, `label`) and classifier into parts
     under `out`."""
-    total = rows.num_rows * len(contenders)
+    total = rows.num_rows * len(classifiers)
     runner.run(
         replace(Rows.of(rows, _IMAGES), total=total),
         answer_images,
-        partial(_loaded, LabelledModels, source, contenders),
+        partial(_loaded, LabelledModels, source, classifiers),
         out,
         id_column="answer_id",
         config=replace(ANSWER, total=total),
@@ -130,12 +130,12 @@ def _draws(orders: pa.Table) -> Sequence[int]:
 def _loaded(
     kind: Callable[[S, tuple[tuple[Classifier, AnswerRules], ...]], M],
     source: Callable[[], S],
-    contenders: Sequence[DiscoveryClassifier],
+    classifiers: Sequence[DiscoveryClassifier],
 ) -> M:
     """Returns `kind` of the source and the classifiers, loaded in the process that calls it."""
-    classifiers = []
-    for contender in contenders:
-        classifier = contender.classifier()
-        check_revision(contender.decider.classifier, classifier.revision, contender.decider.revision)
-        classifiers.append((classifier, contender.decider))
-    return kind(source(), tuple(classifiers))
+    pairs = []
+    for entry in classifiers:
+        classifier = entry.classifier()
+        check_revision(entry.decider.classifier, classifier.revision, entry.decider.revision)
+        pairs.append((classifier, entry.decider))
+    return kind(source(), tuple(pairs))
