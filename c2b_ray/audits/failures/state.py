@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.failures.discovery.candidates import Candidate, Hierarchy, Origin, table
-from c2b_ray.audits.failures.discovery.rounds import AnswerRules, Truth, check_rule, needs_parents
+from c2b_ray.audits.failures.discovery.rounds import AnswerRules, truths_by_label
 from c2b_ray.audits.failures.discovery.rounds_stage import DiscoveryClassifier, RoundStage, describe_all
 from c2b_ray.audits.failures.discovery.sentences import baseline, check_prompt, statements, usable
 from c2b_ray.audits.failures.drawing import RoundDrawing, generated
@@ -59,24 +58,12 @@ def decider(config: FailuresConfig, name: str, description: Description, ancestr
         for position in positions:
             names[position] = label
     hierarchy = None if ancestry is None else Hierarchy(ancestry, description.labels)
-    truths = {
-        label: _truth(config, positions, len(names), hierarchy)
-        for label, positions in zip(config.labels, groups, strict=True)
-    }
-    for label, truth in truths.items():
-        check_rule(config.rule, truth, label)
+    outputs = dict(zip(config.labels, groups, strict=True))
+    truths = truths_by_label(config.rule, outputs, len(names), None if hierarchy is None else hierarchy.kin)
     _check_targets(config, name, names)
     return AnswerRules(
         name, description.revision, tuple(names), truths, config.rule, config.confidence, config.true_below
     )
-
-
-def _truth(config: FailuresConfig, positions: Sequence[int], labels: int, hierarchy: Hierarchy | None) -> Truth:
-    members = np.zeros(labels, bool)
-    members[list(positions)] = True
-    if hierarchy is None or not needs_parents(config.rule):
-        return Truth(members)
-    return Truth(members, hierarchy.kin(positions))
 
 
 def _check_targets(config: FailuresConfig, classifier: str, names: Sequence[str]) -> None:
