@@ -253,25 +253,22 @@ FOLDER = "folder"
 AT_ONCE = 16_384
 
 
-def check_clusters_of_index(open_index: Callable[[], ImageIndex], name: str, field: str = "images.cluster") -> None:
-    """Raises ConfigError, about `field`, where the index's first image has no column `name`: all have the same ones."""
+def check_clusters_of_index(open_index: Callable[[], ImageIndex], name: str) -> None:
+    """Raises ConfigError where the index's first image has no column `name`: all have the same ones."""
     columns = _columns(open_index(), [0])[0][1]
     if name not in columns and name != FOLDER:
         raise ConfigError(
-            field,
+            "images.cluster",
             f"the index's images have no column {name!r} (`c2b index build` keeps all columns of its source); "
             f"{nearest(name, [*columns, FOLDER])}",
         )
 
 
-def clusters_of_index(
-    open_index: Callable[[], ImageIndex], images: pa.Table, name: str, field: str = "images.cluster"
-) -> pa.Table:
+def clusters_of_index(open_index: Callable[[], ImageIndex], images: pa.Table, name: str) -> pa.Table:
     """Returns a table of `tables.CLUSTERS`, a row per row of `images` (`image_id`, `row` in the index).
 
-    name: a column of the source that the index was built from, or `folder`. The cluster is null where an image has no
-    value: none, an empty text, or NaN.
-    Raises ConfigError, about `field`, where none of the images has a value.
+    `name`: a column of the source that the index was built from, or `folder`. The cluster is null where an image has no
+    value: none, an empty text, or NaN. Raises ConfigError where none of the images has a value.
     """
     index = open_index()
     rows, clusters = images["row"].to_pylist(), list[str | None]()
@@ -283,7 +280,9 @@ def clusters_of_index(
                 else _as_text(columns.get(name))
             )
     if clusters and all(cluster is None for cluster in clusters):
-        raise ConfigError(field, f"none of {len(clusters):,} images of the index has a {name}; name another column")
+        raise ConfigError(
+            "images.cluster", f"none of {len(clusters):,} images of the index has a {name}; name another column"
+        )
     return pa.table({"image_id": images["image_id"], "cluster": pa.array(clusters, pa.string())}).cast(CLUSTERS)
 
 

@@ -96,16 +96,16 @@ def reliability(
     return pa.Table.from_pylist(rows, RELIABILITY)
 
 
-def unreliable_labels(table: pa.Table, least: float = LEAST_RATE) -> dict[str, str]:
-    """Returns label → why it is not to be trusted: its images certainly show it less often than `least`, or none could
-    be checked."""
+def unreliable_labels(table: pa.Table) -> dict[str, str]:
+    """Returns label → why it is not to be trusted: its images certainly show it less often than `LEAST_RATE`, or none
+    could be checked."""
     result = {}
     for row in table.to_pylist():
         if row["attribute"] is not None:
             continue
         if row["images"] == 0:
             result[row["label"]] = f"no image of {row['generator']} could be verified"
-        elif row["rate_high"] < least:
+        elif row["rate_high"] < LEAST_RATE:
             result[row["label"]] = f"{row['shown']} of {row['images']} images of {row['generator']} show it"
     return result
 
