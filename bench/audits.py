@@ -28,7 +28,8 @@ import pyarrow.compute as pc
 
 import c2b_ray
 from c2b_ray.audits.c2b.budget import duplicates, verification
-from c2b_ray.audits.c2b.scoring.score import score
+from c2b_ray.audits.c2b.scoring.score import scored
+from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.index import build
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.models import catalog
@@ -155,7 +156,7 @@ def main() -> None:
         few = run.draws.filter(pc.less(run.draws["rank"], max(1, images // args.captions)))
         distinct = duplicates(run)
         verified = verification(run, distinct) if corrected else None
-        return score(run.captions, few, run.predictions, names, TAU, 0.05, verified, distinct)
+        return scored(run.captions, few, run.predictions, names, Thresholds(TAU, 0.05), verified, distinct)[0]
 
     tables = {"verdict": run.scores, "paper": run.scores, "paper_20": scores(PAPER, False)}
     if args.verify:

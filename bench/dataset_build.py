@@ -31,7 +31,7 @@ import numpy as np
 
 from c2b_ray.audits.dataset.directory import building
 from c2b_ray.audits.dataset.shard_files import PlannedCaptions, write_captions
-from c2b_ray.audits.dataset.shards.passes import BuildPasses, CrewsHere, LocalWorkers
+from c2b_ray.audits.dataset.shards.passes import BuildPasses, LocalWorkers, ThreadWorkers
 from c2b_ray.audits.dataset.shards.workers import Recipe, Task
 from c2b_ray.audits.dataset.steps.plan import NumberedCaptions, Plan
 from c2b_ray.audits.dataset.steps.shard import DatasetModels, GeneratedSource, Judge
@@ -73,7 +73,7 @@ class FailsOn:
         return np.stack([~wrong, wrong], axis=1).astype(np.float32)
 
 
-def crew(world: bool, share: float) -> DatasetModels:
+def load_models(world: bool, share: float) -> DatasetModels:
     judge = Judge("fails", "1", LABELS, {LABELS[0]: Truth(np.array([True, False]))}, FailsOn(share))
     generator = Renderer() if world else Noise()
     return DatasetModels((GeneratedSource("bench", generator),), (judge,), None, "top1", 0.0)
@@ -88,22 +88,22 @@ def build(out: str, args: argparse.Namespace) -> dict[str, Any]:
     with building(out) as directory, ExitStack() as stack:
         write_captions(directory.files, NumberedCaptions(DRAWS_PER_CAPTION).tables((*text, None) for text in texts))
         plan = Plan("bench", captions * DRAWS_PER_CAPTION, 2000, 32)
-        recipe = Recipe(directory.files, plan, partial(crew, args.world, args.keep), 1, 0, 4, 1000)
-        crews: LocalWorkers = CrewsHere(recipe, args.threads) if not args.nodes else _on_ray(recipe, stack)
-        passes = BuildPasses(recipe, crews, PlannedCaptions(directory.files))
+        recipe = Recipe(directory.files, plan, partial(load_models, args.world, args.keep), 1, 0, 4, 1000)
+        workers: LocalWorkers = ThreadWorkers(recipe, args.threads) if not args.nodes else _on_ray(recipe, stack)
+        passes = BuildPasses(recipe, workers, PlannedCaptions(directory.files))
         moments: list[tuple[float, int]] = []
         began, cpu = time.monotonic(), time.process_time()
         passes.run_first(lambda done, total, sums: moments.append((time.monotonic(), done)))
         first = time.monotonic() - began
         passes.run_second(lambda done, total, sums: None)
         rows: list[int] = []
-        crews.run(
+        workers.run(
             (Task("listed", group) for group in range(plan.groups)),
             lambda task, entries: rows.append(sum(entry["rows"] for entry in entries)),
             lambda sums: None,
         )
         seconds = time.monotonic() - began
-        crews.close()
+        workers.close()
     half = next(((at, done) for at, done in moments if done > plan.draws / 2), moments[-1])
     return {
         "draws": plan.draws,
@@ -119,12 +119,12 @@ def build(out: str, args: argparse.Namespace) -> dict[str, Any]:
 def _on_ray(recipe: Recipe, stack: ExitStack) -> LocalWorkers:
     from ray import cloudpickle
 
-    from c2b_ray.audits.dataset.shards.on_ray import CrewsOnRay
+    from c2b_ray.audits.dataset.shards.on_ray import RayWorkers
     from c2b_ray.engine.cluster import ensure_ray
 
     cloudpickle.register_pickle_by_value(sys.modules["__main__"])
     stack.enter_context(ensure_ray())
-    return CrewsOnRay(recipe, None)
+    return RayWorkers(recipe, None)
 
 
 def main() -> None:

@@ -34,13 +34,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dataset_build import LABELS, crew
+from dataset_build import LABELS, load_models
 from ray import cloudpickle
 from raylets import Hardware, Raylets, await_nodes, raylets
 
 from c2b_ray.audits.dataset.directory import building
 from c2b_ray.audits.dataset.shard_files import PlannedCaptions, write_captions
-from c2b_ray.audits.dataset.shards.on_ray import CrewsOnRay
+from c2b_ray.audits.dataset.shards.on_ray import RayWorkers
 from c2b_ray.audits.dataset.shards.passes import BuildPasses
 from c2b_ray.audits.dataset.shards.workers import Recipe, Task
 from c2b_ray.audits.dataset.steps.plan import NumberedCaptions, Plan
@@ -134,10 +134,10 @@ def _built(out: Path, draws: int, placement: PlacementConfig, cluster: Raylets, 
         texts = ((LABELS[0], f"a photo of a boat, number {number}", None) for number in range(captions))
         write_captions(directory.files, NumberedCaptions(DRAWS_PER_CAPTION).tables(texts))
         plan = Plan("nodes", captions * DRAWS_PER_CAPTION, SHARD_DRAWS, BATCH)
-        recipe = Recipe(directory.files, plan, partial(crew, True, 0.1), 1, 0, 4, 1000)
+        recipe = Recipe(directory.files, plan, partial(load_models, True, 0.1), 1, 0, 4, 1000)
         moments = [Snapshot.of(cluster)]
-        crews = CrewsOnRay(recipe, placement)
-        passes = BuildPasses(recipe, crews, PlannedCaptions(directory.files))
+        workers = RayWorkers(recipe, placement)
+        passes = BuildPasses(recipe, workers, PlannedCaptions(directory.files))
 
         def tell(done: int, total: int, sums: dict[str, float]) -> None:
             # An actor at work on a shard leaves a note. Once all actors have loaded their models, there is one note for
@@ -148,9 +148,9 @@ def _built(out: Path, draws: int, placement: PlacementConfig, cluster: Raylets, 
         passes.run_first(tell)
         moments.append(Snapshot.of(cluster, plan.draws))
         passes.run_second(lambda *progress: None)
-        crews.run((Task("listed", group) for group in range(plan.groups)), lambda *done: None, lambda sums: None)
+        workers.run((Task("listed", group) for group in range(plan.groups)), lambda *done: None, lambda sums: None)
         moments.append(Snapshot.of(cluster, plan.draws))
-        crews.close()
+        workers.close()
     if len(moments) != 4:
         raise RuntimeError(f"{draws} draws were over before {actors} actors were at work; give more --draws")
     return moments

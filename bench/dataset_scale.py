@@ -22,14 +22,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dataset_build import LABELS, crew
+from dataset_build import LABELS, load_models
 from ray import cloudpickle
 from raylets import Hardware, Raylets, await_nodes, raylets
 
 from c2b_ray.audits.dataset.directory import building
 from c2b_ray.audits.dataset.shard_files import PlannedCaptions, write_captions
-from c2b_ray.audits.dataset.shards.on_ray import CrewsOnRay
-from c2b_ray.audits.dataset.shards.passes import BuildPasses, CrewsHere, LocalWorkers, state_of
+from c2b_ray.audits.dataset.shards.on_ray import RayWorkers
+from c2b_ray.audits.dataset.shards.passes import BuildPasses, LocalWorkers, ThreadWorkers, state_of
 from c2b_ray.audits.dataset.shards.workers import Recipe, Task
 from c2b_ray.audits.dataset.steps.plan import NumberedCaptions, Plan
 from c2b_ray.config.placement import PlacementConfig
@@ -40,14 +40,14 @@ DAEMONS = ("gcs_server", "raylet/raylet")
 TICK = os.sysconf("SC_CLK_TCK")
 
 
-def built(out: str, shards: int, crews_of: Any) -> dict[str, float]:
+def built(out: str, shards: int, workers_of: Any) -> dict[str, float]:
     """Builds a dataset; returns the CPU-ms per shard of this process, by step, and the seconds in all."""
     with building(out) as directory:
         texts = ((LABELS[0], f"a photo of a boat, number {number}", None) for number in range(shards))
         write_captions(directory.files, NumberedCaptions(SHARD_DRAWS).tables(texts))
         plan = Plan("scale", shards * SHARD_DRAWS, SHARD_DRAWS, SHARD_DRAWS)
-        recipe = Recipe(directory.files, plan, partial(crew, False, 0.25), 1, 0, 4, 1000)
-        crews: LocalWorkers = crews_of(recipe)
+        recipe = Recipe(directory.files, plan, partial(load_models, False, 0.25), 1, 0, 4, 1000)
+        workers: LocalWorkers = workers_of(recipe)
         result: dict[str, float] = {}
         began = time.monotonic()
 
@@ -57,16 +57,16 @@ def built(out: str, shards: int, crews_of: Any) -> dict[str, float]:
             result[f"{name}_cpu_ms"] = round(1000 * (time.process_time() - cpu) / shards, 3)
             result[f"{name}_s"] = round(time.monotonic() - clock, 2)
 
-        passes = BuildPasses(recipe, crews, PlannedCaptions(directory.files))
+        passes = BuildPasses(recipe, workers, PlannedCaptions(directory.files))
         step("first", lambda: passes.run_first(lambda *progress: None))
         step("listing", lambda: state_of(directory.files, plan))
         step("second", lambda: passes.run_second(lambda *progress: None))
         listed: list[Any] = []
         tasks = (Task("listed", group) for group in range(plan.groups))
-        step("manifest", lambda: crews.run(tasks, lambda task, rows: listed.extend(rows), lambda sums: None))
+        step("manifest", lambda: workers.run(tasks, lambda task, rows: listed.extend(rows), lambda sums: None))
         result["manifest_bytes_a_shard"] = round(len(json.dumps(listed)) / shards)
         result["seconds"] = round(time.monotonic() - began, 2)
-        crews.close()
+        workers.close()
     return result
 
 
@@ -84,7 +84,7 @@ def on_nodes(nodes: int, shards: int) -> dict[str, Any]:
         await_nodes(nodes)
         out = stack.enter_context(tempfile.TemporaryDirectory())
         before = _daemons(cluster)
-        result: dict[str, Any] = built(str(Path(out, "dataset")), shards, partial(_crews, placement))
+        result: dict[str, Any] = built(str(Path(out, "dataset")), shards, partial(_workers, placement))
         result["ray_daemons_cpu_ms"] = round(1000 * (_daemons(cluster) - before) / shards, 3)
     driver = sum(result[f"{name}_cpu_ms"] for name in ("first", "second", "manifest"))
     result["driver_cpu_ms"] = round(driver, 3)
@@ -92,8 +92,8 @@ def on_nodes(nodes: int, shards: int) -> dict[str, Any]:
     return result
 
 
-def _crews(placement: PlacementConfig, recipe: Recipe) -> LocalWorkers:
-    return CrewsOnRay(recipe, placement)
+def _workers(placement: PlacementConfig, recipe: Recipe) -> LocalWorkers:
+    return RayWorkers(recipe, placement)
 
 
 def _daemons(cluster: Raylets) -> float:
@@ -121,7 +121,7 @@ def main() -> None:
     cloudpickle.register_pickle_by_value(sys.modules["dataset_build"])
     for shards in args.shards:
         with tempfile.TemporaryDirectory() as folder:
-            print("here", shards, json.dumps(built(str(Path(folder, "dataset")), shards, CrewsHere)), flush=True)
+            print("here", shards, json.dumps(built(str(Path(folder, "dataset")), shards, ThreadWorkers)), flush=True)
     for nodes in args.nodes:
         print("nodes", nodes, json.dumps(on_nodes(nodes, args.tasks)), flush=True)
 

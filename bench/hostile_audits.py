@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.audits.c2b.scoring.score import score
+from c2b_ray.audits.c2b.scoring.score import scored
+from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.steps.cells import ATTRIBUTE
 from c2b_ray.steps.duplicates import Distinct
@@ -97,7 +98,7 @@ class Audit:
             pa.Table.from_pylist(rows, schema)
             for rows, schema in ((self.captions, CAPTIONS), (self.draws, DRAWS), (self.predictions, PREDICTIONS))
         )
-        return score(*tables, ["m"], TAU, ALPHA, verified, distinct).to_pylist()
+        return scored(*tables, ["m"], Thresholds(TAU, ALPHA), verified, distinct)[0].to_pylist()
 
 
 def accuracies(random: Random, values: int, base: tuple[float, float] = (0.7, 0.97)) -> np.ndarray:

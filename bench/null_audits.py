@@ -11,7 +11,8 @@ import argparse
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.audits.c2b.scoring.score import score
+from c2b_ray.audits.c2b.scoring.score import scored
+from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.tables import CAPTIONS, DRAWS, PREDICTIONS
 
 VALUES = (2, 3, 4)
@@ -59,7 +60,7 @@ def main() -> None:
             found = 0
             for _ in range(asked.audits):
                 predictions = answers(random, captions, draws, spread, random.uniform(0.6, 0.9))
-                verdicts = score(captions, draws, predictions, ["m"], 0.05, 0.05)["verdict"].to_pylist()
+                verdicts = scored(captions, draws, predictions, ["m"], Thresholds(0.05, 0.05))[0]["verdict"].to_pylist()
                 found += bool({"for", "against"} & set(verdicts))
             print(f"{count} captions a cell, SD {spread:.2f}: {found} of {asked.audits} with a finding", flush=True)
 

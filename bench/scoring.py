@@ -28,7 +28,8 @@ import time
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.audits.c2b.scoring.score import score
+from c2b_ray.audits.c2b.scoring.score import scored
+from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.steps.cells import ATTRIBUTE
 from c2b_ray.steps.duplicates import DISTINCT_COLUMNS, Distinct
@@ -234,8 +235,8 @@ def main() -> None:
         start, start_cpu = time.perf_counter(), time.process_time()
         distinct = Distinct(tables["images"]) if args.distinct else None
         verified = VerifiedImages(tables["verifications"], calibration()) if args.verified else None
-        scored = [tables[name] for name in ("captions", "draws", "predictions")]
-        scores = score(*scored, CLASSIFIERS, TAU, ALPHA, verified, distinct)
+        scored_tables = [tables[name] for name in ("captions", "draws", "predictions")]
+        scores = scored(*scored_tables, CLASSIFIERS, Thresholds(TAU, ALPHA), verified, distinct)[0]
         seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
     result = {
         "draws": args.draws,

@@ -337,7 +337,10 @@ class AnswerSet:
             "target_class": self.target_class,
             "source": self.source,
             "repeats": self.repeats,
-            "answers": [_as_json(item) for item in self.answers],
+            "answers": [  # under the key that programs have read since the command exists
+                {"asked" if name == "of_sentence" else name: value for name, value in asdict(item).items()}
+                for item in self.answers
+            ],
             "predictions": [{"key": keys[row["image_id"]], **row} for row in rows],
         }
         return dict(finite(document))
@@ -352,11 +355,6 @@ class AnswerSet:
         tables = self.images, self.predictions
         page = answers_page(self.sentence, self.target_class, self.answers, tables, self.alpha, self.repeats)
         files.write_under(path, page.html().encode())
-
-
-def _as_json(answer: SentenceAnswer) -> dict[str, Any]:
-    """Returns the answer under the key that programs have read since the command exists."""
-    return {"asked" if name == "of_sentence" else name: value for name, value in asdict(answer).items()}
 
 
 def ask(
@@ -380,7 +378,11 @@ def ask(
         raise ConfigError("", "ask with a sentence, such as 'a bus in the snow at night'")
     config = loaded.config
     target = class_of(sentence, config.classes, target_class)
-    specs = _in_order(loaded) if classifier is None else [one_of(loaded, classifier, Argument.CLASSIFIER)]
+    specs = (
+        sorted(classifiers_of(loaded), key=loaded.config.classifiers.index)
+        if classifier is None
+        else [one_of(loaded, classifier, Argument.CLASSIFIER)]
+    )
     confidence = 1 - config.alpha
     with at_hand() as models:
         images, source = _draws(loaded, models, index)(sentence, n)
@@ -398,11 +400,6 @@ def ask(
             answers.append(answer(spec, target, predicted, (of_class, loaded.predictions), confidence, distinct))
     predictions, repeats = pa.concat_tables(tables), images_found - images.num_rows
     return AnswerSet(loaded, sentence, target, source, 1 - confidence, tuple(answers), images, predictions, repeats)
-
-
-def _in_order(run: C2BRun) -> list[str]:
-    """Returns the run's classifiers in the order of its config."""
-    return sorted(classifiers_of(run), key=run.config.classifiers.index)
 
 
 def _draws(run: C2BRun, models: Loaders, index: str | None) -> QuestionSample:

@@ -111,7 +111,8 @@ def check(file: str, via: str = AUTO) -> CheckResult:
         if role == "classifier" and spec in classifiers:
             models.append(_classifier(where, spec, pictures, config, classes))
         else:
-            models.append(_other(where, role, spec))
+            description = catalog.description_of(catalog.load(role, spec))
+            models.append(CheckedModel(where, role, spec, description.revision, description.labels, description.facts))
     left_out = []
     if isinstance(config, AuditConfig):
         left_out = remarks(config) if config.images.table is not None else uncalibrated_of(config)
@@ -263,9 +264,3 @@ def _groups_of(picture: Picture, question: Classification) -> list[tuple[int, ..
     shown = set(map(normalise, picture.classes))
     groups = zip(question.classes, question.labels_of_class, strict=True)
     return [group for name, group in groups if normalise(name) in shown]
-
-
-def _other(where: str, role: str, spec: str) -> CheckedModel:
-    """Loads a model that is no classifier of the run."""
-    description = catalog.description_of(catalog.load(role, spec))
-    return CheckedModel(where, role, spec, description.revision, description.labels, description.facts)

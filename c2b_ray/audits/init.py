@@ -13,8 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from c2b_ray.audits.c2b.estimate import INDEX_MANIFEST
-from c2b_ray.audits.c2b.from_images import Choices, DraftedAudit, are_images, described, drafted, model_notes
-from c2b_ray.audits.c2b.match_labels import match
+from c2b_ray.audits.c2b.from_images import (
+    Choices,
+    DraftedAudit,
+    are_images,
+    described,
+    drafted,
+    match_classes,
+    model_notes,
+)
 from c2b_ray.audits.kit.models import check_spec
 from c2b_ray.config.classifiers import specs_by_name
 from c2b_ray.errors import ConfigError, SourceError
@@ -83,7 +90,7 @@ def _captioned(answers: InitAnswers, kind: str) -> DraftedAudit:
     descriptions = {name: described(spec) for name, spec in specs.items()}
     labels = next(iter(descriptions.values())).labels
     classes = list(answers.classes) or _all(labels)
-    matching = match(classes, labels)
+    matching = match_classes(classes, labels)
     if matching.unmatched:
         unmatched_class = matching.unmatched[0]
         nearest_labels = f"; the nearest: {', '.join(unmatched_class.nearest)}" if unmatched_class.nearest else ""

@@ -178,7 +178,7 @@ BY_IMAGE_ID = (
 
 
 def _tell_evaluation(result: Evaluated, out: str) -> None:
-    tables = {contestant.name for contestant in result.contestants if contestant.spec.startswith("table:")}
+    tables = {entry.name for entry in result.entries if entry.spec.startswith("table:")}
     for row in result.rates.to_pylist():
         if row["of"] in ("dataset", "reference"):
             show.line(_rate(row, out))

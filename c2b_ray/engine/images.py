@@ -95,6 +95,27 @@ def selected(images: str, wanted: Callable[[], Iterable[Digests]]) -> Selection:
     return Selection(parts, _name_blocks(_holding(parts, ids)), total, ids)
 
 
+def image_rows(images: Selection, id_column: str, ids_of: Callable[[list[str]], pa.Array]) -> Rows:
+    """Returns the selected images as the rows of a stage, with their files where the parts hold them.
+
+    `ids_of`: returns the ids of the rows of images with these ids; it can be sent to workers.
+    """
+
+    def ids() -> Iterator[pa.Array]:
+        for table in images.parts.each(("image_id",)):
+            yield ids_of(images.of(table)["image_id"].to_pylist())
+
+    return Rows(images.blocks, partial(_with_ids, images, id_column, ids_of), images.total, ids)
+
+
+def _with_ids(
+    images: Selection, id_column: str, ids_of: Callable[[list[str]], pa.Array], names: pa.Table
+) -> Iterator[pa.Table]:
+    for name in names["name"].to_pylist():
+        rows = images.of(completed(images.parts.read(name, COLUMNS)))
+        yield rows.append_column(id_column, ids_of(rows["image_id"].to_pylist()))
+
+
 def _compared(parts: Parts, wanted: Callable[[], Iterable[Digests]]) -> tuple[int, bool]:
     """Returns how many ids are wanted, and whether they are all that the parts hold, in memory that does not grow with
     the rows."""

@@ -11,12 +11,12 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import pyarrow as pa
 from pydantic import BaseModel
@@ -103,6 +103,19 @@ ROW_GROUP = 16_384
 HASHED_BYTES = 64 * 2**20
 """The most bytes of a finished run's table that are hashed. For larger tables only the size is compared, so that a run
 loads fast."""
+
+
+class TableOf:
+    """A table of a run as an attribute of its class: `scores = TableOf()` reads the table `scores` from the run."""
+
+    def __init__(self, name: str = "") -> None:
+        self._name = name
+
+    def __set_name__(self, owner: type[Run], name: str) -> None:
+        self._name = self._name or name
+
+    def __get__(self, run: Run | None, owner: type[Run]) -> pa.Table:
+        return self if run is None else run.read(self._name)
 
 
 class Run:
@@ -364,6 +377,17 @@ def load_run_of(path: str | Path | Run, kind: RunKind, run_class: type[R]) -> R:
     if not isinstance(run, run_class):
         raise ConfigError(Argument.RUN, f"{run.path} is a run of {run.kind.command}; this needs one of {kind.command}")
     return run
+
+
+def opener_of(
+    kind: RunKind, run_class: type[R]
+) -> Callable[[str | Path, str, Mapping[str, Any]], AbstractContextManager[R]]:
+    """Returns `open_run` for runs of this kind, which are of the class `run_class`."""
+
+    def open_run_of_kind(path: str | Path, run_id: str, config: Mapping[str, Any]) -> AbstractContextManager[R]:
+        return cast(AbstractContextManager[R], open_run(path, run_id, config, kind))
+
+    return open_run_of_kind
 
 
 def read_run(path: str | Path) -> Run:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import c2b_ray
-from c2b_ray.audits.evaluate.sources import FACTORS
+from c2b_ray.audits.evaluate.truth import FACTORS
 from c2b_ray.world.scenes import sample
 from c2b_ray.world.table import picture
 

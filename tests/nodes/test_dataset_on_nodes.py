@@ -15,7 +15,7 @@ from object_server import executable, object_server, user_environment
 from ray import cloudpickle
 from raylets import PATIENCE_S, Raylets, node_of_actor
 
-from c2b_ray.audits.dataset.shards.on_ray import CrewsOnRay
+from c2b_ray.audits.dataset.shards.on_ray import RayWorkers
 from c2b_ray.audits.dataset.steps.shard import DatasetModels
 from c2b_ray.config.placement import read_placement
 from c2b_ray.storage import files
@@ -35,8 +35,8 @@ def toys_travel_by_value() -> Iterator[None]:
 def slowly(meeting: str, makers: str) -> DatasetModels:
     """The toys, once an actor of each node is there; each notes in `makers` the node that it draws on."""
     node = node_of_actor(meeting, 3)
-    crew = toy_dataset.crew()
-    generator: Any = crew.sources[0]
+    toy_models = toy_dataset.toy_models()
+    generator: Any = toy_models.sources[0]
     generate = generator.generator.generate
 
     def noted(requests: Any) -> Any:
@@ -45,7 +45,7 @@ def slowly(meeting: str, makers: str) -> DatasetModels:
         return generate(requests)
 
     generator.generator.generate = noted
-    return crew
+    return toy_models
 
 
 def shards_at(out: str) -> int:
@@ -85,8 +85,10 @@ def test_rows_are_the_same_when_a_node_dies(
     makers.mkdir()
     death = threading.Thread(target=kill_at_work, args=(nodes, third, makers, place))
     death.start()
-    crews = partial(CrewsOnRay, placement=THREE)
-    there, dropped, workers = toy_dataset.build(place, crews=crews, make=partial(slowly, meeting, str(makers)))
+    make_workers = partial(RayWorkers, placement=THREE)
+    there, dropped, workers = toy_dataset.build(
+        place, make_workers=make_workers, make=partial(slowly, meeting, str(makers))
+    )
     death.join()
     assert (there, dropped) == (rows, drops)
     for folder in ("shards", "drops"):

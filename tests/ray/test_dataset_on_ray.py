@@ -8,7 +8,7 @@ import pytest
 import toy_dataset
 from ray import cloudpickle
 
-from c2b_ray.audits.dataset.shards.on_ray import CrewsOnRay
+from c2b_ray.audits.dataset.shards.on_ray import RayWorkers
 from c2b_ray.config.placement import read_placement
 from c2b_ray.errors import ServiceError
 
@@ -23,8 +23,8 @@ def toys_travel_by_value():
 
 
 def deadly(folder, deaths):
-    """A crew whose processes die as they load it, or in the middle of a shard, so many times."""
-    toys = toy_dataset.crew()
+    """A toy_models whose processes die as they load it, or in the middle of a shard, so many times."""
+    toys = toy_dataset.toy_models()
     generate = toys.sources[0].generator.generate
 
     def dying(requests):
@@ -42,8 +42,8 @@ def test_actors_that_die_cost_what_they_had_under_way_and_change_nothing(tmp_pat
     rows, drops, _ = toy_dataset.build(tmp_path / "here")
     (tmp_path / "deaths").mkdir()
     make = partial(deadly, Path(tmp_path / "deaths"), 4)
-    crews = partial(CrewsOnRay, placement=TWO)
-    there, dropped, workers = toy_dataset.build(tmp_path / "there", crews=crews, make=make)
+    make_workers = partial(RayWorkers, placement=TWO)
+    there, dropped, workers = toy_dataset.build(tmp_path / "there", make_workers=make_workers, make=make)
     assert (there, dropped) == (rows, drops)
     assert workers.lost >= 4
     assert 4 <= workers.repeated <= workers.lost
@@ -53,4 +53,4 @@ def test_a_shard_that_kills_every_process_ends_the_build_with_the_reason(tmp_pat
     (tmp_path / "deaths").mkdir()
     make = partial(deadly, Path(tmp_path / "deaths"), 1000)
     with pytest.raises(ServiceError, match="processes in a row died over the same shards"):
-        toy_dataset.build(tmp_path / "out", crews=partial(CrewsOnRay, placement=TWO), make=make)
+        toy_dataset.build(tmp_path / "out", make_workers=partial(RayWorkers, placement=TWO), make=make)

@@ -6,7 +6,7 @@ import numpy as np
 
 from c2b_ray.audits.dataset.directory import building
 from c2b_ray.audits.dataset.shard_files import PlannedCaptions, write_captions
-from c2b_ray.audits.dataset.shards.passes import BuildPasses, CrewsHere
+from c2b_ray.audits.dataset.shards.passes import BuildPasses, ThreadWorkers
 from c2b_ray.audits.dataset.shards.workers import Recipe
 from c2b_ray.audits.dataset.steps.plan import NumberedCaptions, Plan
 from c2b_ray.audits.dataset.steps.shard import DatasetModels, GeneratedSource, Judge, LabelCheck
@@ -74,7 +74,7 @@ class Captioner:
         return [Answer("something else") if kind == UNVERIFIED else Answer(None, error="dim") for kind in kinds]
 
 
-def crew(verified=False, generator=Generator):
+def toy_models(verified=False, generator=Generator):
     truths = {label: Truth(np.array([label == name for name in LABELS])) for label in LABELS}
     check = LabelCheck(Captioner(), LABELS) if verified else None
     return DatasetModels(
@@ -82,18 +82,18 @@ def crew(verified=False, generator=Generator):
     )
 
 
-TWO_THREADS = partial(CrewsHere, threads=2)
+TWO_THREADS = partial(ThreadWorkers, threads=2)
 
 
-def build(out, shard_draws=9, crews=TWO_THREADS, distance=4, make=crew, format=3):
-    """Builds the dataset; returns rows and drops as Python values, and the crews that did the work."""
+def build(out, shard_draws=9, make_workers=TWO_THREADS, distance=4, make=toy_models, format=3):
+    """Builds the dataset; returns rows and drops as Python values, and the workers that did the work."""
     with building(str(out)) as directory:
         if not directory.files.exists("captions.parquet"):
             texts = ((label, text, None) for label, text in CAPTIONS)
             write_captions(directory.files, NumberedCaptions(DRAWS).tables(texts))
         plan = Plan("toy", DRAWS * len(CAPTIONS), shard_draws, 4)
         recipe = Recipe(directory.files, plan, make, 1, 0, distance, CAP, format)
-        workers = crews(recipe)
+        workers = make_workers(recipe)
         passes = BuildPasses(recipe, workers, PlannedCaptions(directory.files))
         passes.run_first(lambda done, total, sums: None)
         passes.run_second(lambda done, total, sums: None)

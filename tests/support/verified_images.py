@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.audits.c2b.scoring.score import score
+from c2b_ray.audits.c2b.scoring.score import scored
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.steps.caption import caption
@@ -77,5 +77,5 @@ class Made:
     def scores(self, calibration=None):
         tables = pa.Table.from_pylist(self.draws, DRAWS), pa.Table.from_pylist(self.predictions, PREDICTIONS)
         verified = None if calibration is None else self.verified(calibration)
-        rows = score(self.captions, *tables, ["m"], 0.05, 0.05, verified, self.distinct()).to_pylist()
+        rows = scored(self.captions, *tables, ["m"], Thresholds(0.05, 0.05), verified, self.distinct())[0].to_pylist()
         return {(row["target_class"], row["bias_class"]): row for row in rows}

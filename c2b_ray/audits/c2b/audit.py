@@ -1,6 +1,6 @@
-"""Asks, once the images of a labelled table are answered, whether they come in clusters that the config does not name.
+"""Classifier-to-Bias (CVPR 2025): which attributes of an image make the classifier better or worse at a class?
 
-It reads the run and the table; `audits.c2b.scoring.clusters` decides.
+Below the walk: warnings of clusters that the config does not name, and of a calibration with few negatives.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from c2b_ray.audits.c2b.budget import (
     targets,
     write_scores,
 )
-from c2b_ray.audits.c2b.classification import classify, classifying, contestants, with_classes
+from c2b_ray.audits.c2b.classification import audited_classifiers, classify, classifying, with_classes
 from c2b_ray.audits.c2b.drawing import CellDrawing, Plan, SourcePlan, from_generator, from_index
 from c2b_ray.audits.c2b.estimate import check, most_images
 from c2b_ray.audits.c2b.first_look import (
@@ -59,12 +59,10 @@ from c2b_ray.audits.c2b.verification.calibration import (
 from c2b_ray.audits.c2b.verification.false_accepts import CaptionReach, FalseAccepts, to_compare, too_few_negatives
 from c2b_ray.audits.kit.backend import AUTO, backend, check_via
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.audits.kit.manifest import counts, finished
-from c2b_ray.audits.kit.models import HERE, check_language_model, check_specs, held_or_named, paths_read
+from c2b_ray.audits.kit.models import HERE, check_language_model, check_specs, held_or_named, paths_read, said_of_tables
 from c2b_ray.audits.kit.progress import Listener
 from c2b_ray.audits.kit.replies import KeptReplies
-from c2b_ray.audits.kit.session import Session, Steps
-from c2b_ray.audits.kit.tables_of_predictions import said_of_tables
+from c2b_ray.audits.kit.session import Session, Steps, counts, finished
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.engine.images import FETCH, AuditedClassifier, of_revision
@@ -86,119 +84,6 @@ from c2b_ray.tables import DRAWS, POOLED, SCORES, content_id
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, MemoryClassifier, Model
-
-
-def warn_of_clusters(config: AuditConfig, run: C2BRun, runner: Runner, steps: Steps) -> None:
-    """Warns of columns, and of folders, by which images are answered alike; the run's manifest keeps the warnings."""
-    if config.images.sources != ("labelled",) or config.images.cluster is not None:
-        return
-    messages = call_with_run(partial(_warnings, config=config), run, config, runner)
-    for warning in messages:
-        steps.warn(warning)
-    if messages:
-        run.update({"warnings": [*run.manifest.get("warnings", []), *messages]})
-
-
-def _warnings(run: C2BRun, config: AuditConfig) -> list[str]:
-    table = table_opener(config.images.model_dump())()
-    captions = _annotated(
-        run.captions, [attribute_record["attribute"] for attribute_record in run.manifest.get("derived", [])]
-    )
-    compared = {normalise(name) for name in captions["attribute"].unique().to_pylist()}
-    of_rows = {name: numbers for name, numbers in _numbers(table).items() if normalise(name) not in compared}
-    if not of_rows:
-        return []
-    cells = images_of_cells(captions, run.draws)
-    revision = run.manifest["models"]["table"]["revision"]
-    image = cells.ids.numbers(image_ids(np.arange(len(table)), revision))  # of each row, -1 where it was not drawn
-    columns = {name: np.full(len(cells.ids), -1, np.int64) for name in of_rows}
-    for name, numbers in of_rows.items():
-        columns[name][image[image >= 0]] = numbers[image >= 0]
-    predictions = run.predictions
-    answers = {name: answers_of(predictions, name).to(cells) for name in config.classifiers}
-    return [str(column) for column in answered_alike(answers, duplicates(run).pictures(cells.ids), columns)]
-
-
-def _annotated(captions: pa.Table, derived: Sequence[str]) -> pa.Table:
-    """Returns the captions with all derived attributes as one, of one value: with ten measured properties hardly two
-    images have the same values, and nothing could be compared."""
-    of_derived = pc.is_in(captions["attribute"], pa.array(derived, pa.string()))
-    for name in ("attribute", "bias_class"):
-        column = pc.if_else(of_derived, "every image", captions[name])
-        captions = captions.set_column(captions.column_names.index(name), name, column)
-    return captions
-
-
-def _numbers(table: LabelledTable) -> dict[str, Ints]:
-    """Returns the number of each row's value, -1 for none, in every column that may tell clusters, folders included.
-    Of columns that tell the same, the first."""
-    names = [name for name in table.labels.column_names if name != TARGET]
-    numbers: dict[str, Ints] = {}
-    for name in dict.fromkeys([*names, FOLDER]):
-        try:
-            column = table.clusters(name)
-        except ConfigError:  # its images have no paths
-            continue
-        values = column.unique().drop_null()
-        if FEWEST_VALUES <= len(values) <= len(table) / FEWEST_IMAGES:
-            of_column = codes(column, values.cast(pa.large_string()))
-            if not any(_same(of_column, other) for other in numbers.values()):
-                numbers[name] = of_column
-    return numbers
-
-
-def _same(first: Ints, second: Ints) -> bool:
-    pairs = distinct_count((first + 1) * (int(second.max()) + 2) + second + 1)
-    return pairs == distinct_count(first) == distinct_count(second)
-
-
-# The calibration's images of other classes that look like an index's: verified once; asked for where there are few.
-
-
-def look_at_negatives(
-    config: AuditConfig, run: C2BRun, models: Backend, steps: Steps, verifier: Verifier, nearest: pa.Table
-) -> None:
-    """Writes what the verifier says of the calibration's images of other classes that are near to the captions.
-
-    `nearest`: of `tables.DRAWS`, the pool of each caption. Does nothing without a calibration table, or where images
-    are drawn without looking which of them the verifier accepts.
-    """
-    section = config.verification
-    if section is None or section.calibration is None or config.images.selection == NEAREST or run.has("negatives"):
-        return
-    with steps.step("look at similar images of the calibration") as on_progress:
-        open_table = partial(calibration_table, section.calibration)
-        table, index = open_table(), models.describe("index", str(config.images.index))
-        encoder = models.describe("encoder", index.encoder)
-        questions, reach = verifier.questions, CaptionReach.of(of_kind(run.captions, ATTRIBUTE), nearest)
-        made_by = content_id(index.revision, encoder.revision, questions.verifier, questions.revision, repr(questions))
-        images = to_compare(table.labels, table.revision, made_by, reach, config.seed)
-        encode = partial(of_revision, models.encoder(index.encoder), encoder.revision, index.encoder)
-        checker = partial(negative_checker_of, verifier.captioner, encode, open_table, reach)
-        out = run.location("negative_answers")
-        run.write("negatives", compare_negatives(models.runner, images, checker, questions, out, on_progress))
-
-
-def warn_of_few_negatives(config: AuditConfig, run: C2BRun, runner: Runner, steps: Steps) -> None:
-    """Says by class which images the calibration lacks to tell how many false accepts the cells hold; the run's
-    manifest keeps the warnings."""
-    messages = call_with_run(partial(_warnings_of_few_negatives, config=config), run, config, runner)
-    for warning in messages:
-        steps.warn(warning)
-    earlier = run.manifest.get("warnings", [])
-    if new := [warning for warning in messages if warning not in earlier]:
-        run.update({"warnings": [*earlier, *new]})
-
-
-def _warnings_of_few_negatives(run: C2BRun, config: AuditConfig) -> list[str]:
-    predicted: FalseAccepts | None = false_accepts_of(run)
-    if predicted is None:
-        return []
-    groups = images_of_cells(run.captions, run.draws).groups
-    return too_few_negatives(config.classes, [(group.target_class, predicted.of(group)) for group in groups])
-
-
-# Classifier-to-Bias (CVPR 2025): which attributes of an image make the classifier better or worse at a class?
 
 
 RUNS = "runs"
@@ -298,7 +183,7 @@ def _checked(config: AuditConfig, via: str) -> AuditConfig:
 def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> None:
     """Walks the path from the task to the scores, and perturbs images where the config asks for it."""
     models.runner.check_paths(run.path, paths_read(config))
-    classifiers = contestants(config, run, models, steps)
+    classifiers = audited_classifiers(config, run, models, steps)
     plans = _plans(config, run, models, classifiers, steps)
     if run.count("captions"):
         verifier = verifier_of(config, run, models, steps)
@@ -455,3 +340,117 @@ def _write_hypotheses(
         run.write("captions", pa.concat_tables([captions, of_pairs]))
         if files.entries(replies):
             files.remove_directory(replies)
+
+
+# Warns, once the images of a labelled table are answered, if they come in clusters that the config does not name: it
+# reads the run and the table, and `audits.c2b.scoring.clusters` decides.
+
+
+def warn_of_clusters(config: AuditConfig, run: C2BRun, runner: Runner, steps: Steps) -> None:
+    """Warns of columns, and of folders, by which images are answered alike; the run's manifest keeps the warnings."""
+    if config.images.sources != ("labelled",) or config.images.cluster is not None:
+        return
+    messages = call_with_run(partial(_warnings, config=config), run, config, runner)
+    for warning in messages:
+        steps.warn(warning)
+    if messages:
+        run.update({"warnings": [*run.manifest.get("warnings", []), *messages]})
+
+
+def _warnings(run: C2BRun, config: AuditConfig) -> list[str]:
+    table = table_opener(config.images.model_dump())()
+    captions = _annotated(
+        run.captions, [attribute_record["attribute"] for attribute_record in run.manifest.get("derived", [])]
+    )
+    compared = {normalise(name) for name in captions["attribute"].unique().to_pylist()}
+    of_rows = {name: numbers for name, numbers in _numbers(table).items() if normalise(name) not in compared}
+    if not of_rows:
+        return []
+    cells = images_of_cells(captions, run.draws)
+    revision = run.manifest["models"]["table"]["revision"]
+    image = cells.ids.numbers(image_ids(np.arange(len(table)), revision))  # of each row, -1 where it was not drawn
+    columns = {name: np.full(len(cells.ids), -1, np.int64) for name in of_rows}
+    for name, numbers in of_rows.items():
+        columns[name][image[image >= 0]] = numbers[image >= 0]
+    predictions = run.predictions
+    answers = {name: answers_of(predictions, name).to(cells) for name in config.classifiers}
+    return [str(column) for column in answered_alike(answers, duplicates(run).pictures(cells.ids), columns)]
+
+
+def _annotated(captions: pa.Table, derived: Sequence[str]) -> pa.Table:
+    """Returns the captions with all derived attributes as one, of one value: with ten measured properties hardly two
+    images have the same values, and nothing could be compared."""
+    of_derived = pc.is_in(captions["attribute"], pa.array(derived, pa.string()))
+    for name in ("attribute", "bias_class"):
+        column = pc.if_else(of_derived, "every image", captions[name])
+        captions = captions.set_column(captions.column_names.index(name), name, column)
+    return captions
+
+
+def _numbers(table: LabelledTable) -> dict[str, Ints]:
+    """Returns the number of each row's value, -1 for none, in every column that may tell clusters, folders included.
+    Of columns that tell the same, the first."""
+    names = [name for name in table.labels.column_names if name != TARGET]
+    numbers: dict[str, Ints] = {}
+    for name in dict.fromkeys([*names, FOLDER]):
+        try:
+            column = table.clusters(name)
+        except ConfigError:  # its images have no paths
+            continue
+        values = column.unique().drop_null()
+        if FEWEST_VALUES <= len(values) <= len(table) / FEWEST_IMAGES:
+            of_column = codes(column, values.cast(pa.large_string()))
+            if not any(_same(of_column, other) for other in numbers.values()):
+                numbers[name] = of_column
+    return numbers
+
+
+def _same(first: Ints, second: Ints) -> bool:
+    pairs = distinct_count((first + 1) * (int(second.max()) + 2) + second + 1)
+    return pairs == distinct_count(first) == distinct_count(second)
+
+
+# The calibration's images of other classes that look like an index's: verified once; asked for where there are few.
+
+
+def look_at_negatives(
+    config: AuditConfig, run: C2BRun, models: Backend, steps: Steps, verifier: Verifier, nearest: pa.Table
+) -> None:
+    """Writes what the verifier says of the calibration's images of other classes that are near to the captions.
+
+    `nearest`: of `tables.DRAWS`, the pool of each caption. Does nothing without a calibration table, or where images
+    are drawn without looking which of them the verifier accepts.
+    """
+    section = config.verification
+    if section is None or section.calibration is None or config.images.selection == NEAREST or run.has("negatives"):
+        return
+    with steps.step("look at similar images of the calibration") as on_progress:
+        open_table = partial(calibration_table, section.calibration)
+        table, index = open_table(), models.describe("index", str(config.images.index))
+        encoder = models.describe("encoder", index.encoder)
+        questions, reach = verifier.questions, CaptionReach.of(of_kind(run.captions, ATTRIBUTE), nearest)
+        made_by = content_id(index.revision, encoder.revision, questions.verifier, questions.revision, repr(questions))
+        images = to_compare(table.labels, table.revision, made_by, reach, config.seed)
+        encode = partial(of_revision, models.encoder(index.encoder), encoder.revision, index.encoder)
+        checker = partial(negative_checker_of, verifier.captioner, encode, open_table, reach)
+        out = run.location("negative_answers")
+        run.write("negatives", compare_negatives(models.runner, images, checker, questions, out, on_progress))
+
+
+def warn_of_few_negatives(config: AuditConfig, run: C2BRun, runner: Runner, steps: Steps) -> None:
+    """Says by class which images the calibration lacks to tell how many false accepts the cells hold; the run's
+    manifest keeps the warnings."""
+    messages = call_with_run(partial(_warnings_of_few_negatives, config=config), run, config, runner)
+    for warning in messages:
+        steps.warn(warning)
+    earlier = run.manifest.get("warnings", [])
+    if new := [warning for warning in messages if warning not in earlier]:
+        run.update({"warnings": [*earlier, *new]})
+
+
+def _warnings_of_few_negatives(run: C2BRun, config: AuditConfig) -> list[str]:
+    predicted: FalseAccepts | None = false_accepts_of(run)
+    if predicted is None:
+        return []
+    groups = images_of_cells(run.captions, run.draws).groups
+    return too_few_negatives(config.classes, [(group.target_class, predicted.of(group)) for group in groups])

@@ -25,8 +25,7 @@ from c2b_ray.audits.c2b.sampling.settled import Goal, LookEvidence, evidence_of,
 from c2b_ray.audits.c2b.scoring.clusters import Clusters
 from c2b_ray.audits.c2b.scoring.estimates import ReadValues
 from c2b_ray.audits.c2b.scoring.findings import agreement, confirmed, explained, grouped, to_confirm
-from c2b_ray.audits.c2b.scoring.label_sets import LabelSets
-from c2b_ray.audits.c2b.scoring.metric import Measure
+from c2b_ray.audits.c2b.scoring.metric import LabelSets, Measure
 from c2b_ray.audits.c2b.scoring.pairs import PairImages, score_pairs
 from c2b_ray.audits.c2b.scoring.score import scored
 from c2b_ray.audits.c2b.thresholds import Thresholds
@@ -124,7 +123,13 @@ def next_grant(run: C2BRun, grant: Allocation, config: AuditConfig) -> Allocatio
     left_open = open_groups(run.read("scores"))
     most, remaining = _most(config), config.budget.images - spent
     new, groups = dict(grant), _groups(captions)
-    exhausted = _exhausted(run, targets(captions, grant, config))
+    counts_drawn = counts_by_source(run.captions, run.draws)
+    # Cells that drew fewer images than they were granted from each of their sources.
+    exhausted = {
+        key
+        for key, images in targets(captions, grant, config).items()
+        if max(counts_drawn.get(key, {}).values(), default=0) < images
+    }
     look = {"images": spent, "open": len(left_open), "groups": len(groups)}
     per_grant = config.slots * len(config.images.sources)
     share = max(remaining // SHARE_OF_REST, config.budget.images // SHARE_OF_ALL)
@@ -163,12 +168,6 @@ def _groups(captions: pa.Table) -> dict[GroupName, _Group]:
         of_group.captions.append(row["caption_id"])
         of_group.cells.add((row["proposal_id"], row["bias_class"]))
     return by_group
-
-
-def _exhausted(run: C2BRun, granted: Mapping[CellKey, int]) -> set[CellKey]:
-    """Returns the cells that drew fewer images than they were granted from each of their sources."""
-    counts_drawn = counts_by_source(run.captions, run.draws)
-    return {key for key, images in granted.items() if max(counts_drawn.get(key, {}).values(), default=0) < images}
 
 
 def looks(run: C2BRun, config: AuditConfig) -> list[tuple[str, LookEvidence]]:

@@ -1,4 +1,4 @@
-"""The classifiers of an audit: their questions, and their answers to the drawn images, in one pass.
+"""The classifiers of an audit: what each is asked, which can be asked that, and their answers to the drawn images.
 
 It loads no classifier: their descriptions suffice, and they answer where their stage runs.
 """
@@ -6,33 +6,98 @@ It loads no classifier: their descriptions suffice, and they answer where their 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
-from c2b_ray.audits.c2b.heads import check_heads
 from c2b_ray.audits.c2b.run import CLASSIFIER, C2BRun
 from c2b_ray.audits.kit import models as classifiers
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
+from c2b_ray.config.audit import OF_CLASS
 from c2b_ray.engine.images import AuditedClassifier, ImageStages, OnProgress, Selection, prediction_ids, selected
 from c2b_ray.engine.progress import Progress
 from c2b_ray.errors import Argument, ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
+from c2b_ray.roles import Description
 from c2b_ray.steps.classify import NAME_LABELS, Classification, Described, classification, is_unnamed
 from c2b_ray.steps.fetch import Load
 from c2b_ray.steps.labels import class_names_in
 from c2b_ray.storage.labelled import table_opener
 from c2b_ray.storage.parts import Digests, absent, digests, opened, repeats
 
+# What an audit can ask of classifiers that give each label on its own, and of images that show several.
 
-def contestants(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[AuditedClassifier]:
+
+_NEED_ONE_ANSWER = {
+    "perturb": "compares the one answer to a picture with the one before",
+    "label_errors": "looks for answers that contradict the one label of an image",
+    "images.read": "corrects accuracies of images of one class",
+    "images.words": "looks for words of images that are right or wrong as a whole",
+    "images.slices": "looks for clusters of images that are right or wrong as a whole",
+}
+_SIGMOID = "add ?head=sigmoid to its spec if its outputs are sigmoids"
+
+
+def check_heads(config: AuditConfig, known: Mapping[str, Description]) -> None:
+    """Raises ConfigError where the classifiers' labels, the images' classes and the config do not go together.
+
+    `known`: the classifiers that can be described, by name. It reads the table's header, and loads no model.
+    """
+    heads = {name: one.head for name, one in known.items()}
+    each = [name for name, head in heads.items() if head == "sigmoid"]
+    several = config.images.table is not None and table_opener(config.images.model_dump())().has_several
+    if each and len(each) < len(heads):
+        other = next(name for name in heads if name not in each)
+        raise ConfigError(
+            "classifier",
+            f"{each[0]} gives each label on its own, and the labels of {other} exclude each other: their answers are "
+            "not of one kind. Audit them in two runs",
+        )
+    if several and heads and not each:
+        name = next(iter(heads))
+        raise ConfigError(
+            "images.table",
+            f"its images may show several classes, and the labels of {name} exclude each other; {_SIGMOID}, or give a "
+            "table with one class for each image",
+        )
+    if each:
+        _check_each(config, each[0])
+    elif heads and config.metric not in OF_CLASS and len(config.classes) == 1:
+        raise ConfigError(
+            "metric", f"{config.metric} needs images of other classes too; name two classes or more, or `all`"
+        )
+
+
+def _check_each(config: AuditConfig, name: str) -> None:
+    asked = {"perturb": config.perturb, "label_errors": config.label_errors}
+    asked |= {f"images.{field}": getattr(config.images, field) for field in ("read", "words", "slices")}
+    for field, given in asked.items():
+        if given is not None:
+            raise ConfigError(
+                field, f"it {_NEED_ONE_ANSWER[field]}, and {name} gives each label on its own; leave it out"
+            )
+    if config.images.sources != ("labelled",):
+        raise ConfigError(
+            "images.source",
+            f"{name} gives each label on its own, and what else retrieved and generated images show is not known; use "
+            "source: labelled",
+        )
+    if config.images_per_caption is not None and config.metric not in OF_CLASS:
+        raise ConfigError(
+            "images_per_caption",
+            f"{config.metric} depends on how frequent a label is, which a part of the images of each cell changes; "
+            "leave it out",
+        )
+
+
+def audited_classifiers(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[AuditedClassifier]:
     """Returns the classifiers of an audit and notes them in its run. Raises ConfigError where one has no label for a
     class."""
-    contestants = []
+    audited = []
     described = {name: models.describe("classifier", spec) for name, spec in config.specs.items()}
     check_heads(config, described)
     for name, spec in config.specs.items():
@@ -40,12 +105,10 @@ def contestants(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
         question = question_of(config, name, description)
         run.update({"models": {f"{CLASSIFIER}{name}": model_row(spec, description)}})
         warn_of_assumptions(steps, name, description)
-        contestants.append(
-            AuditedClassifier(models.classifier(spec), question, description.shape, description.takes_files)
-        )
-    if rule := next((one.question.rule for one in contestants if one.question.rule), None):
+        audited.append(AuditedClassifier(models.classifier(spec), question, description.shape, description.takes_files))
+    if rule := next((one.question.rule for one in audited if one.question.rule), None):
         run.update({"rule": rule})
-    return contestants
+    return audited
 
 
 def question_of(config: AuditConfig, name: str, known: Described) -> Classification:
@@ -112,12 +175,12 @@ def classifiers_of(run: C2BRun) -> list[str]:
 
 
 def one_of(run: C2BRun, name: str | None, option: Argument) -> str:
-    """As `kit.classifiers.one_of`."""
+    """As `kit.models.one_of`."""
     return classifiers.one_of(classifiers_of(run), name, option, run.path)
 
 
 def two_of(run: C2BRun, name_a: str | None, name_b: str | None) -> tuple[str, str]:
-    """As `kit.classifiers.two_of`."""
+    """As `kit.models.two_of`."""
     return classifiers.two_of(classifiers_of(run), name_a, name_b, run.path)
 
 

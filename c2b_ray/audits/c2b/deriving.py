@@ -1,4 +1,7 @@
-"""Attributes that are no columns of a labelled table: derived from numbers, or read off images by a model."""
+"""Attributes that are no columns of a labelled table: derived from numbers, or read off images by a model.
+
+A model looks at each image where the image lies, and is asked about it once.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from c2b_ray.audits.c2b.hypotheses.derived import (
 from c2b_ray.audits.c2b.hypotheses.labelled import labelled_rows, measure_images
 from c2b_ray.audits.c2b.run import C2BRun, check_unchanged
 from c2b_ray.audits.c2b.thresholds import Limit
-from c2b_ray.audits.c2b.verification.calibration import beholder_of, calibrate, counted, to_ask, uncalibrated
+from c2b_ray.audits.c2b.verification.calibration import calibrate, counted, to_ask, uncalibrated, verifier_source_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.models import check_language_model, model_row, note_models, warn_of_assumptions
 from c2b_ray.audits.kit.replies import KeptReplies
@@ -45,9 +48,6 @@ from c2b_ray.steps.propose import propose
 from c2b_ray.storage import files
 from c2b_ray.storage.labelled import LabelledTable
 from c2b_ray.tables import PROPOSALS, READINGS, content_id
-
-# The stages in which models look at labelled images: each image is read where it lies, and asked about once.
-
 
 LEAST = 0.5
 """The least share of the images that a model must say something of."""
@@ -142,7 +142,7 @@ def _said(run: C2BRun, look: Look, looked: Looked, digests: Sequence[str]) -> It
         yield part.filter(pc.equal(part["observation_id"], pa.array(expected, pa.string())))
 
 
-# Attributes that are no column of a labelled table: a model reads their values off each image.
+# Attributes whose values a model reads off each image, and those that are cut from numbers.
 
 
 READ = replace(VERIFY, schema=READINGS, weigh=None)
@@ -178,7 +178,7 @@ def read_values(
             _warn_of_uncalibrated(table.labels, questions_asked, steps)
             rows = to_ask(table.labels, table.revision, questions_asked, config.seed)
             rows = rows.filter(pc.not_equal(rows["attribute"], CLASS))  # the class of an image is known
-            verifier, out = partial(beholder_of, role, open_table), run.location("calibration_answers")
+            verifier, out = partial(verifier_source_of, role, open_table), run.location("calibration_answers")
             run.write(
                 "calibration",
                 counted(calibrate(models.runner, rows, verifier, questions_asked, out, on_progress), FIELD),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from c2b_ray.audits.c2b.run import C2BRun, check_unchanged
 from c2b_ray.audits.c2b.sampling.selection import NEAREST, CellPools, Draws, Selection, cells_of, check_captions, shares
 from c2b_ray.audits.c2b.scoring.clusters import clusters_of_index
-from c2b_ray.audits.c2b.verification.calibration import COLUMNS, Content, SeenImages, Verifier, contents
+from c2b_ray.audits.c2b.verification.calibration import COLUMNS, SeenImages, Verifier, contents
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.session import Steps
@@ -65,13 +65,13 @@ class First(NamedTuple):
 
 
 class Select(Protocol):
-    def __call__(self, targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection: ...
+    def __call__(self, targets: Targets, seen: SeenImages, excluded: Collection[str] = ()) -> Selection: ...
 
 
 class Plan(Protocol):
     """Decides what cells draw from one source, given what is known so far, and brings the drawn images into the run."""
 
-    def select(self, targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection: ...
+    def select(self, targets: Targets, seen: SeenImages, excluded: Collection[str] = ()) -> Selection: ...
 
     def gather(self, draws: Draws, run: C2BRun, steps: Steps, first: First | None = None) -> None:
         """Collects the images of these draws that the run lacks into the run. `first`: of some of them."""
@@ -134,8 +134,8 @@ class CellDrawing:
     def draw_again(self, targets: Targets, fresh: bool) -> None:
         """Draws `targets` images of each cell into `confirmation` and `confirmation_pool`. `fresh`: those that the run
         did not draw before; otherwise a cell's earlier ones come first."""
-        besides = frozenset(self.run.draws["image_id"].to_pylist()) if fresh else frozenset()
-        chosen = self._chosen(targets, besides)
+        excluded = frozenset(self.run.draws["image_id"].to_pylist()) if fresh else frozenset()
+        chosen = self._chosen(targets, excluded)
         self._write("confirmation_pool", [one.looked for one in chosen])
         self._write("confirmation", [one.drawn for one in chosen])
 
@@ -158,7 +158,8 @@ class CellDrawing:
         before: list[Draws] = []
         contents_of_captions = contents(run.proposals, run.captions)
         while True:
-            seen = _looked(run, self.verifier, contents_of_captions)
+            verified = None if self.verifier is None else run.verifications.select(COLUMNS)
+            seen = SeenImages(partial(run.read, "images"), verified, contents_of_captions, _Absent(run))
             selections = [plan.select(targets, seen, excluded) for plan in self.plans]
             if only is not None:
                 selections = [only(selection) for selection in selections]
@@ -189,11 +190,6 @@ def _nothing_accepted(run: C2BRun) -> str:
         f"the verifier accepted none of {rows.num_rows:,} images: {why}. Give the audit an index "
         "that holds such images, or look into its verifications whether the verifier is right"
     )
-
-
-def _looked(run: C2BRun, verifier: Verifier | None, contents_of_captions: Mapping[str, Content]) -> SeenImages:
-    verified = None if verifier is None else run.verifications.select(COLUMNS)
-    return SeenImages(partial(run.read, "images"), verified, contents_of_captions, _Absent(run))
 
 
 @dataclass(frozen=True)
@@ -242,11 +238,11 @@ def from_index(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) 
         warn_of_assumptions(steps, index.encoder, encoder)
         run.update({"models": models_used})
 
-    def collect(rows: RowNumbers, out: str, on_progress: OnProgress) -> object:
-        stages = ImageStages(models.runner)
+    def collect(images: pa.Table, out: str, on_progress: OnProgress) -> object:
+        stages, rows = ImageStages(models.runner), images["row"].to_numpy()
         return stages.collect(rows, index.revision, models.index(path), out, on_progress, config.keep_images)
 
-    return SourcePlan(pools.select, images, by_rows(collect), FETCH_IMAGES, models.index(path), nearest)
+    return SourcePlan(pools.select, images, collect, FETCH_IMAGES, models.index(path), nearest)
 
 
 def from_generator(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> SourcePlan:
@@ -278,10 +274,10 @@ def first_of(draws: pa.Table, captions: pa.Table) -> Select:
     drawing."""
     cells = cells_of(captions)
 
-    def select(targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection:
+    def select(targets: Targets, seen: SeenImages, excluded: Collection[str] = ()) -> Selection:
         remaining = draws
-        if besides:
-            left_out = pa.array(sorted(besides), pa.string())
+        if excluded:
+            left_out = pa.array(sorted(excluded), pa.string())
             remaining = draws.filter(pc.invert(pc.is_in(draws["image_id"], left_out)))
         captions = remaining["caption_id"].combine_chunks().dictionary_encode()
         share = shares(cells, targets)
@@ -312,7 +308,3 @@ def told_to(on_progress: OnProgress, first: First | None) -> OnProgress:
         first.listener(progress)
 
     return told
-
-
-def by_rows(collect: CollectRows) -> Collect:
-    return lambda images, out, on_progress: collect(images["row"].to_numpy(), out, on_progress)

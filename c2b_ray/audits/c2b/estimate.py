@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.budget import first_grant, targets
-from c2b_ray.audits.c2b.classification import question_of, with_classes
+from c2b_ray.audits.c2b.classification import check_heads, question_of, with_classes
 from c2b_ray.audits.c2b.deriving import Attributes, attributes_of, check_reading, proposals_of
-from c2b_ray.audits.c2b.heads import check_heads
 from c2b_ray.audits.c2b.hypotheses.derived import LOW_TO_HIGH
 from c2b_ray.audits.c2b.hypotheses.labelled import RowDraws, caption_pairs, labelled_pair_rows, labelled_rows
 from c2b_ray.audits.c2b.perturbation.effects import perturbed_rows
@@ -22,7 +21,7 @@ from c2b_ray.audits.c2b.scoring.metric import check_metric
 from c2b_ray.audits.c2b.thresholds import Limit
 from c2b_ray.audits.c2b.verification.calibration import calibration_table, check_calibration
 from c2b_ray.audits.kit.backend import AUTO, check_via
-from c2b_ray.audits.kit.models import check_specs, index_folder
+from c2b_ray.audits.kit.models import check_specs, index_folder, is_table
 from c2b_ray.audits.kit.session import (
     Cost,
     answers,
@@ -32,7 +31,6 @@ from c2b_ray.audits.kit.session import (
     generations,
     measurements,
 )
-from c2b_ray.audits.kit.tables_of_predictions import is_table
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.config.reading import with_defaults
 from c2b_ray.errors import C2BError, ConfigError, SourceError, SpecError, nearest
@@ -130,17 +128,13 @@ def with_trial(error: UnstatedPreprocessingError, name: str, spec: str, config: 
     def load(word: str) -> Classifier:
         return catalog.classifier(f"{spec}{'&' if '?' in spec else '?'}preprocess={word}")
 
-    classify = partial(_classify, name=name, config=config)
+    classify = partial(question_of, config, name)
     trials = try_preprocessings(
         list(WORDS), load, classify, [image for image, _ in decoded], [text for _, text in decoded]
     )
     if all(trial.error is not None for trial in trials):
         return SpecError(f"{error} (no preprocessing could be tried on the labelled images: {trials[0].error})")
     return SpecError(f"{error}. {_in_words(trials)}")
-
-
-def _classify(classifier: Classifier, name: str, config: AuditConfig) -> Classification:
-    return question_of(config, name, classifier)
 
 
 def _rows(targets: Sequence[str | None], classes: Sequence[str]) -> list[int]:

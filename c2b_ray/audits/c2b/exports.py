@@ -45,40 +45,48 @@ SETTINGS = (
 
 
 def scores_csv(run: C2BRun, classifier: str | None = None) -> bytes:
-    return csv_of(exported_only(run.scores, classifier))
+    return csv_of(exported_only(run.scores, _chosen(run, classifier)))
 
 
 def failures_csv(run: C2BRun, classifier: str | None = None) -> bytes:
     """Returns the images that were answered wrong, as in `C2BRun.wrong_answers`: columns of `tables.FAILURES`."""
-    return csv_of(exported_only(run.wrong_answers(), classifier))
+    return csv_of(exported_only(run.wrong_answers(), _chosen(run, classifier)))
 
 
 def perturbations_csv(run: C2BRun, classifier: str | None = None) -> bytes:
     """Returns a row per classifier, class, perturbation and level: columns of `tables.PERTURBATIONS`."""
-    return csv_of(exported_only(run.read("perturbations"), classifier))
+    return csv_of(exported_only(run.read("perturbations"), _chosen(run, classifier)))
 
 
 def label_errors_csv(run: C2BRun, classifier: str | None = None) -> bytes:
     """Returns the suspected label errors, of each classifier the most confident first: columns of
     `tables.LABEL_ERRORS`."""
-    return csv_of(exported_only(run.read("label_errors"), classifier))
+    return csv_of(exported_only(run.read("label_errors"), _chosen(run, classifier)))
 
 
 def scores_json(run: C2BRun, classifier: str | None = None) -> bytes:
     """Returns one object: the run's id, its settings, its models, and a row per classifier and cell: of one attribute
     in `scores`, of two in `intersections`, over all classes in `pooled`, of perturbations in `perturbations`; `looks`
     says what the answers follow."""
+    chosen = _chosen(run, classifier)
     tables = {"scores": run.scores, "intersections": run.intersections, "pooled": run.read("pooled")}
     if run.has("perturbations"):
         tables["perturbations"] = run.read("perturbations")
     if run.has("looks"):
         tables["looks"] = run.read("looks")
-    rows = {name: exported_only(table, classifier).to_pylist() for name, table in tables.items()}
+    rows = {name: exported_only(table, chosen).to_pylist() for name, table in tables.items()}
     return json_of({**about(run, SETTINGS), "blank_rows": run.manifest.get("blank_rows") or {}, **rows})
 
 
 def scores_parquet(run: C2BRun, classifier: str | None = None) -> bytes:
-    return parquet_of(exported_only(run.scores, classifier))
+    return parquet_of(exported_only(run.scores, _chosen(run, classifier)))
+
+
+def _chosen(run: C2BRun, classifier: str | None) -> str | None:
+    """Returns the spec of the chosen classifier; None: all. Raises RunError for a run without scores."""
+    if not run.has("scores"):
+        raise RunError(f"{run.path}: the run has no scores yet; run its c2b audit to the end", run=run.path)
+    return None if classifier is None else one_of(run, classifier, Argument.CLASSIFIER)
 
 
 # A section of a model card: what an audit found of one classifier, in words, under metadata of the Hugging Face
@@ -92,6 +100,12 @@ SOURCES = {"retrieve": "images retrieved by caption", "labelled": "labelled imag
 PAPER = "https://openaccess.thecvf.com/content/CVPR2025/html/Guimard_Classifier-to-Bias_Toward_Unsupervised_Automatic_Bias_Detection_for_Visual_Classifiers_CVPR_2025_paper.html"
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#|~&$@^]|:(?=//)|(?<=www)\.)")
+
+
+def card(run: C2BRun, classifier: str | None = None) -> bytes:
+    """Returns a model card. Raises ConfigError where the run has several classifiers and none is named."""
+    _chosen(run, None)
+    return model_card(run, one_of(run, classifier, Argument.CLASSIFIER)).encode()
 
 
 def model_card(run: C2BRun, classifier: str) -> str:
@@ -189,13 +203,9 @@ def _metrics(groups: Sequence[Group], cells: Sequence[Cell]) -> Iterator[dict[st
         "value": sum(cell.verdict == "undetermined" for cell in cells),
         "name": "Cells that stay undetermined",
     }
-    for cell in _leads(groups)[:MOST_FINDINGS]:
+    for cell in [group.lead for group in worst_first(list(groups)) if group.lead is not None][:MOST_FINDINGS]:
         name = f"φ of {cell.target_class}, {cell.attribute}: {cell.bias_class}"
         yield {"type": "bias_score", "value": round(cell.phi, 4), "name": _line(clean(name))}
-
-
-def _leads(groups: Sequence[Group]) -> list[Cell]:
-    return [group.lead for group in worst_first(list(groups)) if group.lead is not None]
 
 
 def _introduction(
@@ -312,43 +322,6 @@ def _method_line(config: AuditConfig, cells: Sequence[Cell]) -> str:
         "1995)."
         f"{how_drawn}"
     )
-
-
-def csv(run: C2BRun, classifier: str | None) -> bytes:
-    return scores_csv(*_scored(run, classifier))
-
-
-def json(run: C2BRun, classifier: str | None) -> bytes:
-    return scores_json(*_scored(run, classifier))
-
-
-def parquet(run: C2BRun, classifier: str | None) -> bytes:
-    return scores_parquet(*_scored(run, classifier))
-
-
-def failures(run: C2BRun, classifier: str | None) -> bytes:
-    return failures_csv(*_scored(run, classifier))
-
-
-def perturbations(run: C2BRun, classifier: str | None) -> bytes:
-    return perturbations_csv(*_scored(run, classifier))
-
-
-def label_errors(run: C2BRun, classifier: str | None) -> bytes:
-    return label_errors_csv(*_scored(run, classifier))
-
-
-def card(run: C2BRun, classifier: str | None) -> bytes:
-    """Returns a model card. Raises ConfigError where the run has several classifiers and none is named."""
-    _scored(run, None)
-    return model_card(run, one_of(run, classifier, Argument.CLASSIFIER)).encode()
-
-
-def _scored(run: C2BRun, classifier: str | None) -> tuple[C2BRun, str | None]:
-    """Returns the run and the chosen classifier; None: all. Raises RunError for a run without scores."""
-    if not run.has("scores"):
-        raise RunError(f"{run.path}: the run has no scores yet; run its c2b audit to the end", run=run.path)
-    return run, None if classifier is None else one_of(run, classifier, Argument.CLASSIFIER)
 
 
 # The images that a C2B run's classifiers got wrong, for other tools: with every classifier's answer, their cells,

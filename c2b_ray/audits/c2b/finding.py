@@ -149,9 +149,9 @@ def telling_words(captions: Sequence[str], target_class: str, finding: Mask, wro
     return result
 
 
-def typical_words(captions: Sequence[str], target_class: str, inside: Mask, among: Mask, most: int = 2) -> list[str]:
-    """Returns the words that the captions of the images `inside` have most often beside all images `among`, by share
-    inside minus share outside; none that is more frequent outside."""
+def typical_words(captions: Sequence[str], target_class: str, inside: Mask, among: Mask) -> list[str]:
+    """Returns at most two words that are more frequent in captions of the images `inside` than of the others `among`,
+    those with the largest difference of the shares first."""
     holders = _holders(captions, target_class)
     others = among & ~inside
     sizes = max(1, int(inside.sum())), max(1, int(others.sum()))
@@ -161,7 +161,7 @@ def typical_words(captions: Sequence[str], target_class: str, inside: Mask, amon
         parts = set(text.split())
         if scores[text] > LEAST_TYPICAL and not any(parts & set(other.split()) for other in result):
             result.append(text)
-        if len(result) == most:
+        if len(result) == 2:
             break
     return result
 

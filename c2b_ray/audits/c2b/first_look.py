@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.budget import call_with_run
-from c2b_ray.audits.c2b.hypotheses.labelled import RowDraws, Rows
+from c2b_ray.audits.c2b.hypotheses.labelled import RowDraws, TableRows
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.sampling.selection import Draws, Selection
 from c2b_ray.audits.kit.session import Steps
@@ -265,12 +265,12 @@ def _parts(selection: Selection) -> tuple[Any, Any, Any]:
     return selection.drawn, selection.looked, selection.missing
 
 
-def _some(rows: Rows, most: int, seed: tuple[object, ...]) -> Rows:
+def _some(rows: TableRows, most: int, seed: tuple[object, ...]) -> TableRows:
     rows = np.unique(rows)
     return np.random.default_rng(seed_of(*seed)).permutation(rows)[:most]
 
 
-def _of_rows(draws: RowDraws, row_numbers: Rows) -> RowDraws:
+def _of_rows(draws: RowDraws, row_numbers: TableRows) -> RowDraws:
     return RowDraws({name: rows[np.isin(rows, row_numbers)] for name, rows in draws.rows.items()}, draws.revision)
 
 

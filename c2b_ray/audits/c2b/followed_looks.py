@@ -21,21 +21,22 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from c2b_ray.audits.c2b.budget import call_with_run
+from c2b_ray.audits.c2b.hypotheses.labelled import prepare_rows
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
-from c2b_ray.engine.images import Selection, selected
-from c2b_ray.engine.stage import Rows, StageConfig
+from c2b_ray.engine.images import image_rows, selected
+from c2b_ray.engine.stage import StageConfig
 from c2b_ray.stats.look_alikes import RESAMPLES, FollowedLook, class_answers, followed_look, mean_over_classes
 from c2b_ray.steps.answers import NO_ANSWER, ClassifierAnswers, answers_of, gives_each_label
 from c2b_ray.steps.cells import classes_of_labelled
 from c2b_ray.steps.draw import ImageIds, Ints, Mask, numbered
 from c2b_ray.steps.duplicates import DISTINCT_COLUMNS as OF_COPIES
 from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.fetch import COLUMNS, Load, completed, in_place
+from c2b_ray.steps.fetch import Load, in_place
 from c2b_ray.steps.image_properties import DESCRIPTORS, LOOK_NAMES, described
-from c2b_ray.storage.parts import Digests, absent, digests, opened
+from c2b_ray.storage.parts import Digests, digests
 from c2b_ray.tables import LOOK_ALIKES, LOOK_VECTORS, LOOKS, content_ids
 
 MOST_IMAGES = 3_000
@@ -142,20 +143,13 @@ def _asked(run: C2BRun, config: AuditConfig) -> dict[str, list[str]]:
 def _describe(ids: list[str], run: C2BRun, models: Backend, steps: Steps, source: Load | None) -> None:
     """Describes the pictures of these images that the run has no descriptor of."""
     images = selected(run.location("images"), partial(_chosen, ids))
-    rows = Rows(images.blocks, partial(_rows, images=images), images.total, partial(_ids, images))
+    rows = image_rows(images, "look_id", _look_ids)
     with steps.step("describe looks") as on_progress:
-        if not run.has(VECTORS) or any(absent(some, _known(run)).any() for some in _ids(images)):
+        if run.lacks(VECTORS, "look_id", rows.ids):
             run.begin_writing()
-        models.runner.run(
-            rows,
-            _as_prepared,
-            _no_role,
-            run.location(VECTORS),
-            id_column="look_id",
-            config=replace(_DESCRIBE, total=images.total),
-            on_progress=on_progress,
-            # All the work is a preparation, so that processes share it where a machine has many cores.
-            prepare=partial(_described, load=source),
+        config = replace(_DESCRIBE, total=images.total)
+        prepare_rows(
+            models.runner, rows, partial(_described, load=source), run.location(VECTORS), "look_id", config, on_progress
         )
 
 
@@ -163,31 +157,8 @@ def _described(images: pa.Table, load: Load | None) -> pa.Table:
     return described(in_place(load).with_bytes(images))
 
 
-def _as_prepared(rows: pa.Table, role: None) -> pa.Table:
-    return rows
-
-
-def _no_role() -> None:
-    return None
-
-
 def _chosen(ids: list[str]) -> Iterator[Digests]:
     yield digests(pa.chunked_array([pa.array(ids, pa.string())]))
-
-
-def _known(run: C2BRun) -> Digests:
-    return opened(run.location(VECTORS)).census("look_id").ids
-
-
-def _rows(names: pa.Table, images: Selection) -> Iterator[pa.Table]:
-    for name in names["name"].to_pylist():
-        rows = images.of(completed(images.parts.read(name, COLUMNS)))
-        yield rows.append_column("look_id", _look_ids(rows["image_id"].to_pylist()))
-
-
-def _ids(images: Selection) -> Iterator[pa.Array]:
-    for table in images.parts.each(("image_id",)):
-        yield _look_ids(images.of(table)["image_id"].to_pylist())
 
 
 def _look_ids(image_ids: list[str]) -> pa.Array:

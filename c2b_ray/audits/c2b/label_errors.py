@@ -28,15 +28,14 @@ from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
-from c2b_ray.engine.images import CLASSIFY, Selection, of_revision, selected
-from c2b_ray.engine.stage import Rows
+from c2b_ray.engine.images import CLASSIFY, image_rows, of_revision, selected
 from c2b_ray.roles import TextImageEncoder
 from c2b_ray.stats.read_values import confident_disagreements, neighbours
 from c2b_ray.steps import encoded
 from c2b_ray.steps.cells import captions_of_draws
 from c2b_ray.steps.draw import ImageIds, Ints
-from c2b_ray.steps.fetch import COLUMNS, Load, completed, with_reading
-from c2b_ray.storage.parts import Digests, absent, digests, opened
+from c2b_ray.steps.fetch import Load, with_reading
+from c2b_ray.storage.parts import Digests, digests
 from c2b_ray.tables import IMAGE_EMBEDDINGS, LABEL_ERRORS, SCORES, content_ids
 
 NEIGHBOURS = 10
@@ -64,20 +63,14 @@ def _embed(spec: str, run: C2BRun, models: Backend, steps: Steps, source: Load |
     revision = models.describe("encoder", spec).revision
     run.update({"models": {"encoder": {"spec": spec, "revision": revision}}})
     images = selected(run.location("images"), partial(_drawn, run))
-    rows = Rows(
-        images.blocks, partial(_rows, images=images, revision=revision), images.total, partial(_ids, images, revision)
-    )
+    rows = image_rows(images, "embedding_id", partial(_embedding_ids, revision=revision))
     step, role = with_reading(_vectors, partial(of_revision, models.encoder(spec), revision, spec), source)
     with steps.step("embed") as on_progress:
-        if not run.has(EMBEDDINGS) or any(absent(ids, _embedded(run)).any() for ids in _ids(images, revision)):
+        if run.lacks(EMBEDDINGS, "embedding_id", rows.ids):
             run.begin_writing()
         out, config = run.location(EMBEDDINGS), replace(EMBED, total=images.total)
         models.runner.run(rows, step, role, out, id_column="embedding_id", config=config, on_progress=on_progress)
     return revision
-
-
-def _embedded(run: C2BRun) -> Digests:
-    return opened(run.location(EMBEDDINGS)).census("embedding_id").ids
 
 
 def _drawn(run: C2BRun) -> Iterator[Digests]:
@@ -85,19 +78,8 @@ def _drawn(run: C2BRun) -> Iterator[Digests]:
         yield digests(table["image_id"])
 
 
-def _rows(names: pa.Table, images: Selection, revision: str) -> Iterator[pa.Table]:
-    for name in names["name"].to_pylist():
-        rows = images.of(completed(images.parts.read(name, COLUMNS)))
-        yield rows.append_column("embedding_id", _embedding_ids(rows, revision))
-
-
-def _ids(images: Selection, revision: str) -> Iterator[pa.Array]:
-    for table in images.parts.each(("image_id",)):
-        yield _embedding_ids(images.of(table), revision)
-
-
-def _embedding_ids(images: pa.Table, revision: str) -> pa.Array:
-    return pa.array(content_ids("embed", images["image_id"].to_pylist(), revision), pa.string())
+def _embedding_ids(image_ids: list[str], revision: str) -> pa.Array:
+    return pa.array(content_ids("embed", image_ids, revision), pa.string())
 
 
 def _vectors(images: pa.Table, encoder: TextImageEncoder) -> pa.Table:

@@ -23,18 +23,18 @@ from c2b_ray.audits.c2b.deriving import (
     proposals_of,
     read_values,
 )
-from c2b_ray.audits.c2b.drawing import CollectRows, First, Plan, SourcePlan, Targets, by_rows, first_of, told_to
+from c2b_ray.audits.c2b.drawing import CollectRows, First, Plan, SourcePlan, Targets, first_of, told_to
 from c2b_ray.audits.c2b.finding import found_attributes
 from c2b_ray.audits.c2b.hypotheses.derived import FOUND_ON_A_HALF, with_origins
 from c2b_ray.audits.c2b.hypotheses.labelled import RowDraws, labelled_pair_rows, labelled_rows, lacking
 from c2b_ray.audits.c2b.run import C2BRun, check_unchanged
 from c2b_ray.audits.c2b.sampling.selection import Draws, Selection, cells_of, shares
-from c2b_ray.audits.c2b.scoring.label_sets import compared_values, labelled_images
+from c2b_ray.audits.c2b.scoring.metric import compared_values, labelled_images
 from c2b_ray.audits.c2b.thresholds import Limit
 from c2b_ray.audits.c2b.verification.calibration import SeenImages
 from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.models import compared_with, is_table
 from c2b_ray.audits.kit.session import Steps
-from c2b_ray.audits.kit.tables_of_predictions import compared_with, is_table
 from c2b_ray.config import AuditConfig
 from c2b_ray.config.audit import OF_CLASS
 from c2b_ray.engine.images import AuditedClassifier, OnProgress, OutputDirectories, look_and_classify
@@ -55,7 +55,7 @@ WARNINGS_SHOWN = 20
 class TablePlan:
     """A `Plan` of all rows of a labelled table. `draws`: of the captions; `collect` fetches their images by row.
 
-    Rows are numbers rather than text, and none is verified: a table may have millions. `besides`: rows in no cell,
+    Rows are numbers rather than text, and none is verified: a table may have millions. `further`: rows in no cell,
     whose answers are wanted too.
     """
 
@@ -64,16 +64,16 @@ class TablePlan:
     collect: CollectRows
     doing: str
     source: Load | None = None
-    besides: RowNumbers = field(default_factory=lambda: np.zeros(0, np.int32))
+    further: RowNumbers = field(default_factory=lambda: np.zeros(0, np.int32))
 
-    def select(self, targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection:
-        assert not besides  # no fresh images confirm what a labelled table shows (`config.reading`)
+    def select(self, targets: Targets, seen: SeenImages, excluded: Collection[str] = ()) -> Selection:
+        assert not excluded  # no fresh images confirm what a labelled table shows (`AuditConfig`)
         first_draws = self.draws.first(shares(cells_of(self.captions), targets))
         return Selection(first_draws, first_draws, first_draws.where(seen.absent))
 
     def gather(self, draws: Draws, run: C2BRun, steps: Steps, first: First | None = None) -> None:
         assert isinstance(draws, RowDraws)
-        rows = np.union1d(draws.distinct(), self.besides)
+        rows = np.union1d(draws.distinct(), self.further)
         if first is not None:
             assert isinstance(first.draws, RowDraws)
             before = first.draws.distinct()
@@ -99,7 +99,7 @@ def from_labels(
         each = any(one.question.head == "sigmoid" for one in classifiers)
         later = bool(attributes.to_measure) or attributes.by_models
         if not later:
-            captions, draws, besides = _written(config, run, models, steps, (table, load), attributes, each)
+            captions, draws, further = _written(config, run, models, steps, (table, load), attributes, each)
     if attributes.to_measure:
         with steps.step("measure") as on_progress:
             attributes = measure(config, attributes, run, (revision, load), models.runner, on_progress)
@@ -108,7 +108,7 @@ def from_labels(
         attributes = _by_models(config, run, models, classifiers, looked, (table, attributes), steps)
     if later:
         with steps.step("cut"):
-            captions, draws, besides = _written(config, run, models, steps, (table, load), attributes, each)
+            captions, draws, further = _written(config, run, models, steps, (table, load), attributes, each)
 
     del table, attributes
     give_back()
@@ -118,10 +118,16 @@ def from_labels(
         return look_and_classify(models.runner, (rows, revision), load, classifiers, to, on_progress)
 
     if config.budget is None:
-        return TablePlan(draws, captions, collect, classifying(config), load, besides)
+        return TablePlan(draws, captions, collect, classifying(config), load, further)
     images = wanted(draws.distinct(), revision)
     select = first_of(_shuffled(draws.table(), config.seed), captions)
-    return SourcePlan(select, images, by_rows(collect), classifying(config), load)
+    return SourcePlan(
+        select,
+        images,
+        lambda images, out, listener: collect(images["row"].to_numpy(), out, listener),
+        classifying(config),
+        load,
+    )
 
 
 def _by_models(
@@ -166,28 +172,24 @@ def _written(
     more_captions, pair_draws = labelled_pair_rows(labels, revision, pairs(proposals, config.intersections), limit)
     draws = RowDraws({**draws.rows, **pair_draws.rows}, revision)
     captions = pa.concat_tables([captions, more_captions])
-    besides: RowNumbers = np.zeros(0, np.int32)
+    further: RowNumbers = np.zeros(0, np.int32)
     if each and config.images_per_caption is None and config.budget is None:
-        shown, besides = labelled_images(labels, config.classes, compared_values(proposals))
-        run.write("labelled_images", shown.add_column(0, "image_id", image_ids(besides, revision)))
-    check_unchanged(run, partial(wanted, np.union1d(draws.distinct(), besides), revision), load, models.runner)
+        shown, further = labelled_images(labels, config.classes, compared_values(proposals))
+        run.write("labelled_images", shown.add_column(0, "image_id", image_ids(further, revision)))
+    check_unchanged(run, partial(wanted, np.union1d(draws.distinct(), further), revision), load, models.runner)
     run.write("proposals", proposals)
     run.write("captions", captions)
     if config.images.cluster is not None:
-        run.write("clusters", _clusters(config.images.cluster, table, draws))
+        rows = draws.distinct()
+        of_rows = table.clusters(config.images.cluster).take(pa.array(rows))
+        run.write("clusters", pa.table({"image_id": image_ids(rows, draws.revision), "cluster": of_rows}))
     blank, warnings = _remarks(config, table, attributes, proposals, each)
     _warn(steps, warnings)
     notes: dict[str, object] = {"blank_rows": blank, "left_out": table.left_out.as_dict(), "warnings": warnings}
     if attributes.derived:
         notes["derived"] = [attribute.record() for attribute in attributes.derived]
     run.update({"models": {"table": {"spec": str(config.images.table), "revision": revision}}, **notes})
-    return captions, draws, besides
-
-
-def _clusters(name: str, table: LabelledTable, draws: RowDraws) -> pa.Table:
-    rows = draws.distinct()
-    of_rows = table.clusters(name).take(pa.array(rows))
-    return pa.table({"image_id": image_ids(rows, draws.revision), "cluster": of_rows})
+    return captions, draws, further
 
 
 def _warn(steps: Steps, warnings: Sequence[str]) -> None:

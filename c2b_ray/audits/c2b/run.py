@@ -32,8 +32,7 @@ shown/                                 Parquet parts of the pictures that the re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any, ClassVar
@@ -49,8 +48,8 @@ from c2b_ray.engine.stage import Runner
 from c2b_ray.errors import RunError, another_run
 from c2b_ray.steps.draw import ImageSource, RowNumbers
 from c2b_ray.storage.manifest import Manifest
-from c2b_ray.storage.parts import Parts, digests, opened
-from c2b_ray.storage.run import Run, load_run_of, open_run
+from c2b_ray.storage.parts import Parts, absent, digests, opened
+from c2b_ray.storage.run import Run, TableOf, load_run_of, opener_of
 from c2b_ray.tables import has_content
 
 CLASSIFIER = "classifier "
@@ -91,17 +90,14 @@ class C2BRun(Run):
         "screening": (*_FALSE_ACCEPTS, *_OF_METRIC),
     }
 
-    @property
-    def proposals(self) -> pa.Table:
-        return self.read("proposals")
-
-    @property
-    def rejected(self) -> pa.Table:
-        return self.read("rejected")
-
-    @property
-    def captions(self) -> pa.Table:
-        return self.read("captions")
+    proposals = TableOf()
+    rejected = TableOf()
+    captions = TableOf()
+    images = TableOf()
+    calibration = TableOf()
+    scores = TableOf()
+    agreement = TableOf()
+    intersections = TableOf()
 
     @property
     def draws(self) -> pa.Table:
@@ -115,10 +111,6 @@ class C2BRun(Run):
                 run=self.path,
             )
         return draws
-
-    @property
-    def images(self) -> pa.Table:
-        return self.read("images")
 
     @property
     def predictions(self) -> pa.Table:
@@ -147,21 +139,12 @@ class C2BRun(Run):
         verifier = self.manifest.get("models", {}).get("verifier")
         return rows if verifier is None else rows.filter(pc.equal(rows["revision"], verifier["revision"]))
 
-    @property
-    def calibration(self) -> pa.Table:
-        return self.read("calibration")
-
-    @property
-    def scores(self) -> pa.Table:
-        return self.read("scores")
-
-    @property
-    def agreement(self) -> pa.Table:
-        return self.read("agreement")
-
-    @property
-    def intersections(self) -> pa.Table:
-        return self.read("intersections")
+    def lacks(self, name: str, id_column: str, ids: Callable[[], Iterator[pa.Array]] | None) -> bool:
+        """Returns whether a table in parts is missing, or lacks any of the ids, as `Rows.ids` yields them."""
+        if ids is None or not self.has(name):
+            return True
+        existing = opened(self.location(name)).census(id_column).ids
+        return any(absent(some, existing).any() for some in ids())
 
     def wrong_answers(self) -> pa.Table:
         """Returns the images with wrong answers: `tables.FAILURES`, a row per classifier, cell and image."""
@@ -177,12 +160,8 @@ def load_c2b_run(path: str | Path | Run) -> C2BRun:
     return load_run_of(path, AUDIT, C2BRun)
 
 
-@contextmanager
-def open_c2b_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[C2BRun]:
-    """Does what `open_run` does, for a run of this kind."""
-    with open_run(path, run_id, config, AUDIT) as run:
-        assert isinstance(run, C2BRun)
-        yield run
+open_c2b_run = opener_of(AUDIT, C2BRun)
+"""As `storage.run.open_run`, for a run of this kind."""
 
 
 # Checks whether images are still those that a run measured, by the hashes of their bytes, noted when they were

@@ -1,4 +1,4 @@
-"""Reads and checks a file of `c2b clip-bias` once, at the edge; its paths become absolute, relative to that file."""
+"""Ramos et al. (2025): how biased CLIP models are, globally and locally, and whether it transfers downstream."""
 
 from __future__ import annotations
 
@@ -29,53 +29,15 @@ from c2b_ray.audits.clip_bias.steps.measure import (
 from c2b_ray.audits.clip_bias.steps.relations import gap_table, locality_table, pair_table, transfer_table
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.models import model_row, paths_read, warn_of_assumptions
 from c2b_ray.audits.kit.progress import Listener
-from c2b_ray.audits.kit.session import Session, Steps
+from c2b_ray.audits.kit.session import Session, Steps, finished
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.config.reading import ConfigFile
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import group_guessers
 from c2b_ray.storage.manifest import FileOrFields
 from c2b_ray.tables import content_id
-
-
-def read_clip_bias_config(source: FileOrFields | ClipBiasConfig) -> ClipBiasConfig:
-    """Returns the config of a run; see `ConfigFile.read`."""
-    return FILE.read(source)
-
-
-def _with_texts(data: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Reads the `texts` of a dataset from the file that they name, a text per line. A mapping may come from others, so
-    it may not name a file."""
-    datasets = data.get("datasets")
-    if not isinstance(datasets, dict):
-        return data
-    read = {
-        name: {**dataset, "texts": _lines(dataset["texts"], file, f"datasets.{name}.texts")}
-        if isinstance(dataset, dict) and isinstance(dataset.get("texts"), str)
-        else dataset
-        for name, dataset in datasets.items()
-    }
-    return {**data, "datasets": read}
-
-
-def _lines(path: str, file: Path, field: str) -> list[str]:
-    try:
-        lines = (file.parent / path).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            field, f"{path!r} is neither a list of texts nor a file with one a line ({error})", location=str(file)
-        ) from error
-    return [line.strip() for line in lines if line.strip()]
-
-
-FILE = ConfigFile(ClipBiasConfig, "c2b clip-bias", completed=_with_texts)
-
-
-# Ramos et al. (2025): how biased CLIP models are, globally and locally, and whether it transfers downstream.
-
 
 RUNS = "runs"
 TABLES = ("clip_bias", "transfer", "locality", "rates", "model_pairs", "gaps", "convergence", "clusters")
@@ -203,3 +165,39 @@ def _note(
     }
     window = window_of(config, performance)
     run.update({"notes": measurements.notes, "groups": groups, "performance": performance, "window": window})
+
+
+# Reads and checks a file of `c2b clip-bias` once, at the edge; its paths become absolute, relative to that file.
+
+
+def read_clip_bias_config(source: FileOrFields | ClipBiasConfig) -> ClipBiasConfig:
+    """Returns the config of a run; see `ConfigFile.read`."""
+    return FILE.read(source)
+
+
+def _with_texts(data: dict[str, Any], file: Path) -> dict[str, Any]:
+    """Reads the `texts` of a dataset from the file that they name, a text per line. A mapping may come from others, so
+    it may not name a file."""
+    datasets = data.get("datasets")
+    if not isinstance(datasets, dict):
+        return data
+    read = {
+        name: {**dataset, "texts": _lines(dataset["texts"], file, f"datasets.{name}.texts")}
+        if isinstance(dataset, dict) and isinstance(dataset.get("texts"), str)
+        else dataset
+        for name, dataset in datasets.items()
+    }
+    return {**data, "datasets": read}
+
+
+def _lines(path: str, file: Path, field: str) -> list[str]:
+    try:
+        lines = (file.parent / path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            field, f"{path!r} is neither a list of texts nor a file with one a line ({error})", location=str(file)
+        ) from error
+    return [line.strip() for line in lines if line.strip()]
+
+
+FILE = ConfigFile(ClipBiasConfig, "c2b clip-bias", completed=_with_texts)

@@ -184,7 +184,11 @@ def compare(
     """
     a, b = compared_names((run_a, run_b), (classifier_a, classifier_b), models_of, _check_settings)
     alpha = run_a.config.alpha
-    groups = {} if run_a.config.groups.column else _groups(run_a)
+    groups = (
+        {}
+        if run_a.config.groups.column
+        else {(dataset, members): group for (dataset, group), members in _images(run_a).items()}
+    )
     margin = run_a.config.margin
     same_settings = _guessing(run_a) == _guessing(run_b)
     biases_of_a, biases_of_b = (_biases(run, model, groups, same_settings) for run, model in ((run_a, a), (run_b, b)))
@@ -244,10 +248,6 @@ def _guessing(run: ClipBiasRun) -> object:
     """Returns the settings that LIC and its interval depend on."""
     masks = {name: dataset.mask for name, dataset in run.config.datasets.items()}
     return run.config.leakage, run.config.alpha, masks
-
-
-def _groups(run: ClipBiasRun) -> dict[tuple[str, str], str]:
-    return {(dataset, members): group for (dataset, group), members in _images(run).items()}
 
 
 def _images(run: ClipBiasRun) -> dict[tuple[str, str], str]:

@@ -1,4 +1,7 @@
-"""Biases of the CLIP models themselves: KL of recall@k, and MaxSkew@k over neutral descriptions, in every view."""
+"""Biases of the CLIP models themselves: KL of recall@k, and MaxSkew@k over neutral descriptions, in every view.
+
+Also whether the embedding spaces of two models grow alike, and what is checked before a run starts.
+"""
 
 from __future__ import annotations
 

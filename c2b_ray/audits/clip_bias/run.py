@@ -9,17 +9,13 @@ rates  clusters  examples  model_pairs  gaps  convergence    inputs and conseque
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
-
-import pyarrow as pa
+from typing import ClassVar
 
 from c2b_ray.audits.clip_bias.config import ClipBiasConfig
 from c2b_ray.audits.clip_bias.kind import AUDIT
 from c2b_ray.storage.manifest import Manifest
-from c2b_ray.storage.run import Run, load_run_of, open_run
+from c2b_ray.storage.run import Run, TableOf, load_run_of, opener_of
 
 
 class ClipBiasManifest(Manifest):
@@ -38,29 +34,12 @@ class ClipBiasRun(Run):
     SINCE: ClassVar = {"clip_bias": ("favoured", "favoured_texts", "texts")}
     config: ClipBiasConfig
 
-    @property
-    def biases(self) -> pa.Table:
-        return self.read("clip_bias")
-
-    @property
-    def transfer(self) -> pa.Table:
-        return self.read("transfer")
-
-    @property
-    def locality(self) -> pa.Table:
-        return self.read("locality")
-
-    @property
-    def rates(self) -> pa.Table:
-        return self.read("rates")
-
-    @property
-    def model_pairs(self) -> pa.Table:
-        return self.read("model_pairs")
-
-    @property
-    def convergence(self) -> pa.Table:
-        return self.read("convergence")
+    biases = TableOf("clip_bias")
+    transfer = TableOf()
+    locality = TableOf()
+    rates = TableOf()
+    model_pairs = TableOf()
+    convergence = TableOf()
 
 
 def load_clip_bias_run(path: str | Path | Run) -> ClipBiasRun:
@@ -68,9 +47,5 @@ def load_clip_bias_run(path: str | Path | Run) -> ClipBiasRun:
     return load_run_of(path, AUDIT, ClipBiasRun)
 
 
-@contextmanager
-def open_clip_bias_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[ClipBiasRun]:
-    """Does what `open_run` does, for a run of this kind."""
-    with open_run(path, run_id, config, AUDIT) as run:
-        assert isinstance(run, ClipBiasRun)
-        yield run
+open_clip_bias_run = opener_of(AUDIT, ClipBiasRun)
+"""As `storage.run.open_run`, for a run of this kind."""

@@ -1,8 +1,6 @@
-"""The identity of a dataset: a hash of its config in which paths are replaced by hashes of their contents.
+"""Builds a dataset of failures, for `c2b dataset build`.
 
-So a build resumes after its folder was moved, with renamed files, or from a copy on another machine. The sources of
-images and answers are identified by their models' revisions, which `dataset.json` keeps beside this hash. This module
-knows the fields that name files, not what a build does with them.
+Below the build: what ends one whose images cannot be used, and the identity by which a build is resumed.
 """
 
 from __future__ import annotations
@@ -16,20 +14,25 @@ from typing import TYPE_CHECKING, Any
 
 from c2b_ray.audits.dataset.config import DatasetConfig, read_dataset_config
 from c2b_ray.audits.dataset.directory import DIGESTS, MANIFEST, RECORDED, DatasetBuild, building, manifest_problems
-from c2b_ray.audits.dataset.models import crew_of
+from c2b_ray.audits.dataset.models import model_factories
 from c2b_ray.audits.dataset.plan import hypotheses_of, plan_captions
 from c2b_ray.audits.dataset.shard_files import CAPTIONS, PlannedCaptions
-from c2b_ray.audits.dataset.shards.exposed import ScrapedCounts, exposed
-from c2b_ray.audits.dataset.shards.files import damaged
-from c2b_ray.audits.dataset.shards.passes import BuildPasses, CrewsHere, LocalWorkers, OnUnits
-from c2b_ray.audits.dataset.shards.workers import BECAUSE, DRAWS, DROPPED, CrewThere, Recipe, Task
+from c2b_ray.audits.dataset.shards.passes import (
+    BuildPasses,
+    LocalWorkers,
+    OnUnits,
+    ScrapedCounts,
+    ThreadWorkers,
+    damaged,
+    exposed,
+)
+from c2b_ray.audits.dataset.shards.workers import BECAUSE, DRAWS, DROPPED, ModelFactories, Recipe, Task
 from c2b_ray.audits.dataset.steps.plan import Plan
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.audits.kit.manifest import versions
 from c2b_ray.audits.kit.models import HERE, check_specs, held_in_memory, paths_read, specs_of, warn_of_assumptions
 from c2b_ray.audits.kit.progress import Listener
-from c2b_ray.audits.kit.session import Session, Steps
+from c2b_ray.audits.kit.session import Session, Steps, versions
 from c2b_ray.config.classifiers import PACKAGED
 from c2b_ray.config.named import MODELS, Names, replaced_texts
 from c2b_ray.config.placement import PlacementConfig, read_placement
@@ -42,134 +45,6 @@ from c2b_ray.tables import content_id
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model
-
-
-FORMAT = 3
-"""The format of dataset.json. In format 1 the hash included the paths, and near-duplicates were recognised by their
-fingerprints only; in format 2 moved copies were not detected."""
-
-
-def format_of(description: Mapping[str, Any] | None) -> int:
-    """Returns the format in which a dataset was begun, and in which it must be finished.
-
-    Raises RunError where this version does not know it.
-    """
-    version = FORMAT if description is None else description.get("format", 1)
-    if version not in range(1, FORMAT + 1):
-        raise RunError(f"the dataset has format {version}, which a newer version of c2b-ray wrote; use that version")
-    return int(version)
-
-
-def config_hash(config: DatasetConfig, format: int = FORMAT) -> str:
-    """Returns the hash in `dataset.json` and the manifest. Raises SourceError where a file that the config names is
-    gone."""
-    if format == 1:
-        return content_id("dataset", config.model_dump(mode="json"), _captions_read(config))
-    return content_id("dataset", format, _without_paths(config), contents(config))
-
-
-def dataset_id(description: Mapping[str, Any]) -> str:
-    """Returns a hash of everything that determines the rows, from the content of `dataset.json`."""
-    models = description["models"] if format_of(description) == 1 else list(description["models"].values())
-    return content_id("dataset", description["config_hash"], models, description["captions_sha256"])
-
-
-def contents(config: DatasetConfig) -> dict[str, str]:
-    """Returns field → hash of the contents of its path, for all paths that no model's revision covers."""
-    hashes = _captions_read(config)
-    if config.hierarchy is not None and config.hierarchy not in PACKAGED:
-        hashes["hierarchy"] = _contents(config.hierarchy)
-    if config.captions is not None:
-        for name in ("language_model", "captioner"):
-            for part, path in paths(getattr(config.captions, name) or ""):
-                hashes[f"captions.{name} {part}"] = _contents(path)
-        if config.captions.images is not None:
-            hashes["captions.images"] = _contents(config.captions.images)
-    return hashes
-
-
-def as_begun(models: CrewThere, description: Mapping[str, Any], location: str) -> CrewThere:
-    """Returns the models under their names from the beginning of the build, which the dataset's rows hold.
-
-    Raises RunError where a model has changed since.
-    """
-    recorded, revisions = description.get("models"), models.revisions()
-    if recorded is None:
-        return models
-    if len(recorded) != len(revisions):
-        raise RunError(
-            f"{location} was begun with {len(recorded)} models, now there are {len(revisions)}; choose another --out"
-        )
-    for (name, revision), (other, current) in zip(recorded.items(), revisions.items(), strict=True):
-        if revision != current:
-            raise RunError(
-                f"{location} was begun with another model: {name} had revision {revision}, now {other} has {current}; "
-                "put the former files back, or choose another --out",
-                run=location,
-            )
-    return models.named([name.partition(" ")[2] for name in recorded])
-
-
-def _captions_read(config: DatasetConfig) -> dict[str, str]:
-    captions = config.captions
-    if captions is not None and captions.file is not None:
-        return {"captions.file": files.sha256(captions.file)[0]}
-    if captions is not None and captions.run is not None:
-        return {"captions.run": files.sha256(hypotheses_of(captions.run))[0]}
-    return {}
-
-
-def _contents(path: str) -> str:
-    """Returns the hash of a file's bytes; for a folder, of its files' names and sizes: it may hold a model of
-    many GB."""
-    if files.is_directory(path):
-        return content_id("folder", files.sizes(path))
-    return files.sha256(path)[0]
-
-
-def _without_paths(config: DatasetConfig) -> dict[str, Any]:
-    fields = replaced_texts(config, _without_path).model_dump(mode="json")
-    if isinstance(classifiers := fields["classifier"], dict):
-        fields["classifier"] = [[name, spec] for name, spec in classifiers.items()]
-    return fields
-
-
-def _without_path(names: Names, text: str) -> str:
-    if names in MODELS:
-        return without_paths(text)
-    return text if names is Names.HIERARCHY and text in PACKAGED else "contents"
-
-
-# Builds a dataset of failures, for `c2b dataset build`.
-
-
-# Ends a build whose first images cannot be used, before more of them are drawn.
-
-
-FEW = 256
-"""The number of first draws of which some must be usable."""
-UNUSABLE = ("no_image", "no_answer")
-
-
-def refuse_unusable(location: str, sums: Mapping[str, float], enough: int) -> None:
-    """Raises SourceError where none of the first images can be used, once there are `enough` of them, so that no more
-    are drawn."""
-    drawn, unusable = sums.get(DRAWS, 0.0), {name: sums.get(f"{DROPPED}:{name}", 0.0) for name in UNUSABLE}
-    if drawn < enough or sum(unusable.values()) < drawn:
-        return
-    counts = ", ".join(f"{int(count)} {name}" for name, count in unusable.items() if count)
-    why = sorted(name.removeprefix(f"{BECAUSE}:") for name in sums if name.startswith(f"{BECAUSE}:"))
-    because = f": {'; '.join(why[:3])}" if why else ""
-    raise SourceError(
-        f"{location}: none of the first {int(drawn)} images can be used ({counts}){because}. A "
-        "generator that returns black or NaN images, or a classifier whose answers are not numbers, has no failures; "
-        "mend it, delete the directory, and build again",
-        location=location,
-    )
-
-
-_NOTES = ("without_value", "left_out", "warnings")
-"""Entries of the plan about a labelled table, which the manifest repeats."""
 
 
 @dataclass(frozen=True)
@@ -228,8 +103,8 @@ def build(config: DatasetConfig, out: str, session: Session, metrics_port: int |
         with backend(via, session.placement) as models:
             models.runner.check_paths(out, paths_read(config))
             plan, recipe = _begin(config, directory, models, steps, (fields, hash_now))
-            crews = _crews(via, recipe, session.placement)
-            return _Build(directory, recipe, crews, steps, metrics).run(plan, began)
+            workers = _workers(via, recipe, session.placement)
+            return _Build(directory, recipe, workers, steps, metrics).run(plan, began)
 
 
 def _another(out: str, description: Mapping[str, Any], fields: dict[str, Any], hash_now: str) -> RunError:
@@ -245,12 +120,12 @@ def _another(out: str, description: Mapping[str, Any], fields: dict[str, Any], h
     )
 
 
-def _crews(via: str, recipe: Recipe, placement: PlacementConfig | None) -> LocalWorkers:
+def _workers(via: str, recipe: Recipe, placement: PlacementConfig | None) -> LocalWorkers:
     if via == HERE:
-        return CrewsHere(recipe)
-    from c2b_ray.audits.dataset.shards.on_ray import CrewsOnRay
+        return ThreadWorkers(recipe)
+    from c2b_ray.audits.dataset.shards.on_ray import RayWorkers
 
-    return CrewsOnRay(recipe, placement, served=via == "serve")
+    return RayWorkers(recipe, placement, served=via == "serve")
 
 
 def _most_draws(directory: DatasetBuild) -> int | None:
@@ -280,7 +155,7 @@ def _begin(
                     run=directory.location,
                 )
     with steps.step("describe the models"):
-        loaders = as_begun(crew_of(config, description["labels"], models), description, directory.location)
+        loaders = as_begun(model_factories(config, description["labels"], models), description, directory.location)
     if "models" not in description:
         beginning = {"format": FORMAT, "config": fields, "config_hash": hash_now, "models": loaders.revisions()}
         description |= {**beginning, "facts": _facts(config, models, steps), "versions": versions()}
@@ -311,16 +186,16 @@ class _Build:
     """One build, from the directory's present state to its manifest."""
 
     def __init__(
-        self, directory: DatasetBuild, recipe: Recipe, crews: LocalWorkers, steps: Steps, metrics: ScrapedCounts
+        self, directory: DatasetBuild, recipe: Recipe, workers: LocalWorkers, steps: Steps, metrics: ScrapedCounts
     ) -> None:
         self._directory, self._recipe, self._steps, self._metrics = directory, recipe, steps, metrics
-        self._crews = crews
+        self._workers = workers
 
     def run(self, plan: Plan, began: float) -> BuildResult:
         captions = PlannedCaptions(self._recipe.files)
         try:
             self._discard_damaged(plan)
-            passes = BuildPasses(self._recipe, self._crews, captions)
+            passes = BuildPasses(self._recipe, self._workers, captions)
             remaining = passes.left
             with self._steps.step("draw and classify") as on_progress:
                 passes.run_first(self._units(on_progress, min(plan.draws, FEW)))
@@ -328,7 +203,7 @@ class _Build:
                 passes.run_second(self._units(on_progress))
             manifest = self._manifest(plan, began, remaining)
         finally:
-            self._crews.close()
+            self._workers.close()
         return BuildResult(
             self._directory.location, plan.draws, manifest["rows"], plan.shards, manifest["drops"], remaining,
             manifest["repeated"], manifest["seconds"], manifest.get("without_value", {}), manifest.get("left_out", {}),
@@ -344,7 +219,7 @@ class _Build:
             self._metrics.tell(sums)
             if enough is not None:
                 refuse_unusable(self._directory.location, sums, enough)
-            self._directory.lost(self._crews.lost, self._crews.repeated)
+            self._directory.lost(self._workers.lost, self._workers.repeated)
             done_here = done - first[0]
             errors = int(sums.get("dropped:no_image", 0) + sums.get("dropped:no_answer", 0))
             on_progress(
@@ -360,7 +235,7 @@ class _Build:
             files.remove(MANIFEST)
             manifest = None
         with self._steps.step("check what is there"):
-            names = damaged(self._crews, files, plan, None if manifest is None else manifest["shards"])
+            names = damaged(self._workers, files, plan, None if manifest is None else manifest["shards"])
         for name in names:
             self._steps.warn(f"{name} is damaged; it is made anew")
             files.remove(name)
@@ -376,7 +251,7 @@ class _Build:
             listed[task.number] = entries
 
         with self._steps.step("list the shards"):
-            self._crews.run((Task("listed", group) for group in range(plan.groups)), summed, lambda sums: None)
+            self._workers.run((Task("listed", group) for group in range(plan.groups)), summed, lambda sums: None)
         shards = [entry for group in sorted(listed) for entry in listed[group]]
         drops: Counter[str] = Counter()
         for entry in shards:
@@ -398,3 +273,133 @@ class _Build:
         }
         self._directory.finish(manifest)
         return manifest
+
+
+# Ends a build whose first images cannot be used, before more of them are drawn.
+
+
+FEW = 256
+"""The number of first draws of which some must be usable."""
+UNUSABLE = ("no_image", "no_answer")
+
+
+def refuse_unusable(location: str, sums: Mapping[str, float], enough: int) -> None:
+    """Raises SourceError where none of the first images can be used, once there are `enough` of them, so that no more
+    are drawn."""
+    drawn, unusable = sums.get(DRAWS, 0.0), {name: sums.get(f"{DROPPED}:{name}", 0.0) for name in UNUSABLE}
+    if drawn < enough or sum(unusable.values()) < drawn:
+        return
+    counts = ", ".join(f"{int(count)} {name}" for name, count in unusable.items() if count)
+    why = sorted(name.removeprefix(f"{BECAUSE}:") for name in sums if name.startswith(f"{BECAUSE}:"))
+    because = f": {'; '.join(why[:3])}" if why else ""
+    raise SourceError(
+        f"{location}: none of the first {int(drawn)} images can be used ({counts}){because}. A "
+        "generator that returns black or NaN images, or a classifier whose answers are not numbers, has no failures; "
+        "mend it, delete the directory, and build again",
+        location=location,
+    )
+
+
+_NOTES = ("without_value", "left_out", "warnings")
+"""Entries of the plan about a labelled table, which the manifest repeats."""
+
+
+# The identity of a dataset: a hash of its config in which paths are replaced by hashes of their contents. So a build
+# resumes after its folder was moved, with renamed files, or from a copy on another machine. The sources of images and
+# answers are identified by their models' revisions, which `dataset.json` keeps beside this hash.
+
+
+FORMAT = 3
+"""The format of dataset.json. In format 1 the hash included the paths, and near-duplicates were recognised by their
+fingerprints only; in format 2 moved copies were not detected."""
+
+
+def format_of(description: Mapping[str, Any] | None) -> int:
+    """Returns the format in which a dataset was begun, and in which it must be finished.
+
+    Raises RunError where this version does not know it.
+    """
+    version = FORMAT if description is None else description.get("format", 1)
+    if version not in range(1, FORMAT + 1):
+        raise RunError(f"the dataset has format {version}, which a newer version of c2b-ray wrote; use that version")
+    return int(version)
+
+
+def config_hash(config: DatasetConfig, format: int = FORMAT) -> str:
+    """Returns the hash in `dataset.json` and the manifest. Raises SourceError where a file that the config names is
+    gone."""
+    if format == 1:
+        return content_id("dataset", config.model_dump(mode="json"), _captions_read(config))
+    return content_id("dataset", format, _without_paths(config), contents(config))
+
+
+def dataset_id(description: Mapping[str, Any]) -> str:
+    """Returns a hash of everything that determines the rows, from the content of `dataset.json`."""
+    models = description["models"] if format_of(description) == 1 else list(description["models"].values())
+    return content_id("dataset", description["config_hash"], models, description["captions_sha256"])
+
+
+def contents(config: DatasetConfig) -> dict[str, str]:
+    """Returns field → hash of the contents of its path, for all paths that no model's revision covers."""
+    hashes = _captions_read(config)
+    if config.hierarchy is not None and config.hierarchy not in PACKAGED:
+        hashes["hierarchy"] = _contents(config.hierarchy)
+    if config.captions is not None:
+        for name in ("language_model", "captioner"):
+            for part, path in paths(getattr(config.captions, name) or ""):
+                hashes[f"captions.{name} {part}"] = _contents(path)
+        if config.captions.images is not None:
+            hashes["captions.images"] = _contents(config.captions.images)
+    return hashes
+
+
+def as_begun(models: ModelFactories, description: Mapping[str, Any], location: str) -> ModelFactories:
+    """Returns the models under their names from the beginning of the build, which the dataset's rows hold.
+
+    Raises RunError where a model has changed since.
+    """
+    recorded, revisions = description.get("models"), models.revisions()
+    if recorded is None:
+        return models
+    if len(recorded) != len(revisions):
+        raise RunError(
+            f"{location} was begun with {len(recorded)} models, now there are {len(revisions)}; choose another --out"
+        )
+    for (name, revision), (other, current) in zip(recorded.items(), revisions.items(), strict=True):
+        if revision != current:
+            raise RunError(
+                f"{location} was begun with another model: {name} had revision {revision}, now {other} has {current}; "
+                "put the former files back, or choose another --out",
+                run=location,
+            )
+    return models.named([name.partition(" ")[2] for name in recorded])
+
+
+def _captions_read(config: DatasetConfig) -> dict[str, str]:
+    captions = config.captions
+    if captions is not None and captions.file is not None:
+        return {"captions.file": files.sha256(captions.file)[0]}
+    if captions is not None and captions.run is not None:
+        return {"captions.run": files.sha256(hypotheses_of(captions.run))[0]}
+    return {}
+
+
+def _contents(path: str) -> str:
+    """Returns the hash of a file's bytes; for a folder, of its files' names and sizes: it may hold a model of
+    many GB."""
+    if files.is_directory(path):
+        return content_id("folder", files.sizes(path))
+    return files.sha256(path)[0]
+
+
+def _without_paths(config: DatasetConfig) -> dict[str, Any]:
+    fields = replaced_texts(config, _without_path).model_dump(mode="json")
+    if isinstance(classifiers := fields["classifier"], dict):
+        fields["classifier"] = [[name, spec] for name, spec in classifiers.items()]
+    return fields
+
+
+def _without_path(names: Names, text: str) -> str:
+    if names in MODELS:
+        return without_paths(text)
+    return text if names is Names.HIERARCHY and text in PACKAGED else "contents"

@@ -33,7 +33,7 @@ from c2b_ray.audits.dataset.evaluation_parts import (
     rates,
     transfers,
 )
-from c2b_ray.audits.dataset.evaluation_rows import EvaluatedClassifier, check, contestants, named
+from c2b_ray.audits.dataset.evaluation_rows import EvaluatedClassifier, check, evaluated_classifiers, named
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.config.classifiers import read_label_map
@@ -64,7 +64,7 @@ class Evaluated:
     build, images that it failed then and has right now. `copies`: images of the reference that are copies of others."""
 
     dataset: FailureDataset
-    contestants: tuple[EvaluatedClassifier, ...]
+    entries: tuple[EvaluatedClassifier, ...]
     rates: pa.Table
     consistency: pa.Table
     changed: Mapping[str, int]
@@ -76,12 +76,12 @@ class Evaluated:
     def to_json(self) -> dict[str, Any]:
         classifiers = [
             {
-                "name": contestant.name,
-                "spec": contestant.spec,
-                "family": contestant.family,
-                "revision": contestant.question.revision,
+                "name": entry.name,
+                "spec": entry.spec,
+                "family": entry.family,
+                "revision": entry.question.revision,
             }
-            for contestant in self.contestants
+            for entry in self.entries
         ]
         document: dict[str, Any] = {
             "dataset": self.dataset.location,
@@ -175,7 +175,7 @@ def evaluate(
         models.runner.check_paths(out, read)
         with steps.step("describe the classifiers"):
             reference_labels = reference.labels if reference else []
-            entries = contestants(
+            entries = evaluated_classifiers(
                 [_named(data, text) for text in _apart(data, classifiers)],
                 models.describe,
                 (names, reference_labels),
@@ -305,7 +305,7 @@ def _counted(
         consistency = pa.concat_tables([consistency, consistencies("reference", reference_answers, names)])
     return Evaluated(
         dataset=data,
-        contestants=tuple(entries),
+        entries=tuple(entries),
         rates=table,
         consistency=consistency,
         changed=changed_answers(answers, names, build_classifiers),

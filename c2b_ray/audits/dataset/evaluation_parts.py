@@ -1,6 +1,6 @@
-"""Which images of a reference are the same picture: copies of one are no more evidence than the picture itself.
+"""The parts of an evaluation: failure rates, transfer and consistency, and distances between dataset and reference.
 
-It knows rows of a reference, not what classifiers say of them.
+Copies of an image of the reference are no more evidence than the image itself, so that they count once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from c2b_ray.audits.dataset.evaluation_rows import Reference, agreement, nearest
 from c2b_ray.audits.failures.discovery.rounds_stage import read_pictures
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.engine.images import CLASSIFY, OnProgress
-from c2b_ray.engine.stage import Rows
 from c2b_ray.stats.distances import (
     Moments,
     Sample,
@@ -258,7 +257,10 @@ def compare(
     keep = partial(sources.to_extract, extractor=description[1])
     outputs = [f"{out}/features/{description[1]}/{name}" for name in (data.id, reference.revision)]
     for rows, output in zip((sources.dataset_rows(data, keep), reference.rows(keep)), outputs, strict=True):
-        _extract(models, rows, extractor, output, on_progress)
+        config = replace(CLASSIFY, schema=FEATURES, total=rows.total)
+        models.runner.run(
+            rows, extract, extractor, output, id_column="feature_id", config=config, on_progress=on_progress
+        )
     dataset_side, compared = (_side(_sound(output)) for output in outputs)
     is_inception = description[0].startswith("Inception")
     why = _too_few(dataset_side, compared, description[0], is_inception)
@@ -285,11 +287,6 @@ def compare(
 def _described(extractor: Load) -> tuple[str, str]:
     loaded = extractor()
     return loaded.name, loaded.revision
-
-
-def _extract(models: Backend, rows: Rows, extractor: Load, out: str, on_progress: OnProgress) -> None:
-    config = replace(CLASSIFY, schema=FEATURES, total=rows.total)
-    models.runner.run(rows, extract, extractor, out, id_column="feature_id", config=config, on_progress=on_progress)
 
 
 def _sound(location: str) -> Iterator[pa.Table]:

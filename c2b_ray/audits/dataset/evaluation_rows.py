@@ -1,4 +1,4 @@
-"""The classifiers of an evaluation: their names and failures, and the rank of true labels in their answers."""
+"""The rows of an evaluation: classifiers and their answers, the nearest images of a reference, and what stages read."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def named(text: str) -> tuple[str, str]:
     return (parts[1].strip(), parts[2]) if parts else (text, text)
 
 
-def contestants(
+def evaluated_classifiers(
     named_specs: Sequence[tuple[str, str]],
     describe: Callable[[str, str], Description],
     labels: tuple[Sequence[str], Sequence[str]],

@@ -17,11 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from c2b_ray.audits.dataset.formats.fiftyone import FiftyOne
-from c2b_ray.audits.dataset.formats.huggingface import HuggingFace
-from c2b_ray.audits.dataset.formats.imagefolder import ImageFolder
-from c2b_ray.audits.dataset.formats.kit import ExportedRows, Format
-from c2b_ray.audits.dataset.formats.webdataset import WebDataset
+from c2b_ray.audits.dataset.formats import ExportedRows, FiftyOne, Format, HuggingFace, ImageFolder, WebDataset
 from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.engine.placement import Placement
 from c2b_ray.engine.stage import Rows, StageConfig

@@ -6,19 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-import numpy as np
-
 from c2b_ray.audits.dataset.config import Captions, DatasetConfig
 from c2b_ray.audits.dataset.shards.workers import (
-    CrewThere,
     GeneratorThere,
     IndexThere,
     JudgeThere,
+    ModelFactories,
     TableThere,
     VerifierThere,
 )
 from c2b_ray.audits.failures.discovery.candidates import Hierarchy
-from c2b_ray.audits.failures.discovery.rounds import Truth, check_rule, needs_parents
+from c2b_ray.audits.failures.discovery.rounds import Truth, needs_parents, truths_by_label
 from c2b_ray.audits.failures.discovery.sentences import finished, split
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Steps
@@ -62,7 +60,7 @@ def name_in_rows(spec: str) -> str:
 TABLE_FIELD = "images.labelled.table"
 
 
-def crew_of(config: DatasetConfig, labels: Sequence[str], models: Backend) -> CrewThere:
+def model_factories(config: DatasetConfig, labels: Sequence[str], models: Backend) -> ModelFactories:
     """Returns the models of a dataset. Raises ConfigError, which names what does not fit: a label that a classifier or
     the hierarchy lacks, a rule without a hierarchy."""
     specs = config.specs
@@ -75,7 +73,7 @@ def crew_of(config: DatasetConfig, labels: Sequence[str], models: Backend) -> Cr
         spec = config.verify.captioner
         revision = models.describe("captioner", spec).revision
         verifier = VerifierThere(name_in_rows(spec), revision, tuple(labels), models.captioner(spec))
-    return CrewThere(_sources(config, models), judges, verifier, config.rule, config.confidence, config.true_below)
+    return ModelFactories(_sources(config, models), judges, verifier, config.rule, config.confidence, config.true_below)
 
 
 def _sources(config: DatasetConfig, models: Backend) -> tuple[GeneratorThere | IndexThere | TableThere, ...]:
@@ -119,12 +117,9 @@ def truths_of(config: DatasetConfig, name: str, description: Description, labels
     hierarchy = None
     if config.hierarchy is not None and needs_parents(config.rule):  # other rules may name one that lacks labels
         hierarchy = Hierarchy(read_hierarchy(config.hierarchy), description.labels)
-    truths = {}
-    for label, outputs in zip(labels, groups, strict=True):
-        members = np.zeros(len(description.labels), bool)
-        members[list(outputs)] = True
-        truths[label] = Truth(members, None if hierarchy is None else hierarchy.kin(outputs))
-        check_rule(config.rule, truths[label], label)
+    outputs = dict(zip(labels, groups, strict=True))
+    kin = None if hierarchy is None else hierarchy.kin
+    truths = truths_by_label(config.rule, outputs, len(description.labels), kin)
     if not truths:
         raise ConfigError("captions", f"no caption has a label that {name} could be asked about")
     return truths

@@ -23,10 +23,9 @@ from c2b_ray.audits.dataset.steps.plan import AT_ONCE, NumberedCaptions
 from c2b_ray.audits.failures.config import ANY_LABEL
 from c2b_ray.audits.failures.discovery.value_sets import Condition
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.audits.kit.models import check_specs
+from c2b_ray.audits.kit.models import check_specs, compared_with, is_table
 from c2b_ray.audits.kit.replies import KeptReplies
 from c2b_ray.audits.kit.session import Cost, Steps, answers, classifications, generations
-from c2b_ray.audits.kit.tables_of_predictions import compared_with, is_table
 from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.models import catalog
 from c2b_ray.names import mentions, normalise

@@ -138,7 +138,7 @@ def compare(
     ConfigError where it is unclear which methods are meant; RunError where the ground truth or the settings differ, or
     no method has the same name.
     """
-    methods = [_methods(run) for run in (run_a, run_b)]
+    methods = [list(dict.fromkeys(run.agreement["method"].to_pylist())) for run in (run_a, run_b)]
     if resolve(run_a.path)[1] == resolve(run_b.path)[1]:
         pairs = [two_of(methods[0], classifier_a, classifier_b, run_a.path)]
     else:
@@ -156,10 +156,6 @@ def _gated(row: Mapping[str, Any]) -> gates.GateCell:
     pairs = 0 if row["p_value"] is None else min(row["biases_a"], row["biases_b"])
     values = {**row, "hit_minus_false": row["hit_minus_false_b"], "n": row["biases_b"], "pairs": pairs}
     return gates.GateCell(ALL, cell_name(row, row["method_b"]), values)
-
-
-def _methods(run: EvaluateRun) -> list[str]:
-    return list(dict.fromkeys(run.agreement["method"].to_pylist()))
 
 
 def _pairs(

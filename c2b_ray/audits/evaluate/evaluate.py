@@ -34,10 +34,9 @@ from c2b_ray.audits.evaluate.steps.outcomes import (
     wanted,
 )
 from c2b_ray.audits.evaluate.truth import GroundTruth, TruthTable, ground_truth, truth_table
-from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.models import check_spec
 from c2b_ray.audits.kit.progress import Listener
-from c2b_ray.audits.kit.session import Session, Steps
+from c2b_ray.audits.kit.session import Session, Steps, finished
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.models import catalog
 from c2b_ray.stats import match_threshold
@@ -146,10 +145,11 @@ def _evaluated(
         thresholds = {CALIBRATED: match_threshold(cosines, config.differ), SET: config.threshold}
     with steps.step("count"):
         audited = pa.concat_tables([biases.slice(0, 0), *(audited_method.biases for audited_method in methods)])
+        least = float(np.nanmin(list(thresholds.values())))
         result_tables = {
             "truth": biases,
             "detected": pa.concat_tables(detected.values()),
-            "matches": _matches(pairs, vectors, thresholds),
+            "matches": pa.concat_tables([matches(method_match, vectors, least) for method_match in pairs]),
             "ranking": ranking(audited, config.alpha, config.seed),
             "proposers": proposers({m.name: _proposed(m) for m in methods}),
             **_outcomes(pairs, Levels(thresholds, config.many, config.alpha, config.seed)),
@@ -159,11 +159,6 @@ def _evaluated(
             run.write(name, table)
         run.update({"thresholds": {kind: None if np.isnan(value) else value for kind, value in thresholds.items()}})
     return threshold_notes(result_tables["matches"], len(cosines), thresholds[SET], thresholds[CALIBRATED])
-
-
-def _matches(pairs: Sequence[MethodMatch], vectors: dict[str, Any], thresholds: dict[str, float]) -> pa.Table:
-    least = float(np.nanmin(list(thresholds.values())))
-    return pa.concat_tables([matches(method_match, vectors, least) for method_match in pairs])
 
 
 def _outcomes(pairs: Sequence[MethodMatch], levels: Levels) -> dict[str, pa.Table]:

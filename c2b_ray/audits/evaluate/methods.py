@@ -73,7 +73,7 @@ def method(name: str, config: EvaluateConfig, truth: GroundTruth, out: str, sess
                 **fields,
                 "classifier": config.classifier,
                 "right": config.right,
-                "label_map": _label_map(truth),
+                "label_map": truth.run.manifest.get("config", {}).get("label_map"),
             },
             f"{out}/methods/{folder_name(name)}",
             session.via,
@@ -114,10 +114,6 @@ def _fields(name: str, source: str | dict[str, Any]) -> dict[str, Any]:
         {field: value for field, value in data.items() if field not in ("classifier", "right", "label_map")},
         Path(source).parent,
     )
-
-
-def _label_map(truth: GroundTruth) -> Any:
-    return truth.run.manifest.get("config", {}).get("label_map")
 
 
 def _check_run(name: str, config: EvaluateConfig, truth: GroundTruth, run: C2BRun) -> None:
@@ -231,10 +227,7 @@ class _Asking:
         return answers.filter(pc.is_in(answers["verification_id"], table["verification_id"].combine_chunks()))
 
 
-# Looks at the images of a run once more, to embed or describe them. Reading and resuming are left to `stage`.
-
-
-# Embeds images, and captions them by a captioner. It knows roles and files' bytes.
+# Embeds the images of a run, and captions them by a captioner.
 
 
 def look_id(image_id: str, label: str, purpose: str, revision: str) -> str:

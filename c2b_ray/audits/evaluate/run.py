@@ -9,17 +9,12 @@ truth_run/  methods/  looked/      audits of the ground truth and of the methods
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 
 from c2b_ray.audits.evaluate.config import EvaluateConfig
 from c2b_ray.audits.evaluate.kind import AUDIT
 from c2b_ray.storage.manifest import Manifest
-from c2b_ray.storage.run import Run, open_run
+from c2b_ray.storage.run import Run, opener_of
 
 
 class EvaluateManifest(Manifest):
@@ -58,9 +53,5 @@ class EvaluateRun(Run):
         return self.read(name)
 
 
-@contextmanager
-def open_evaluate_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[EvaluateRun]:
-    """Does what `open_run` does, for a run of this kind."""
-    with open_run(path, run_id, config, AUDIT) as run:
-        assert isinstance(run, EvaluateRun)
-        yield run
+open_evaluate_run = opener_of(AUDIT, EvaluateRun)
+"""As `storage.run.open_run`, for a run of this kind."""

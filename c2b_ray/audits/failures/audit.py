@@ -1,8 +1,6 @@
-"""Measures whether the generator draws a label at all, as a verifier sees it (Wiles et al. 2022, App. B.3), and with
-what.
+"""Wiles et al. (2022): which captions make an image classifier fail, and how often.
 
-The images are the sample of each label's baseline. Their other content (Fig. 5b) comes from the captioner's
-descriptions.
+Below the walk: how reliably the generator draws a label (App. B.3), and which captions the search tried.
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ from c2b_ray.audits.failures.config import FailuresConfig, read_failures_config
 from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation, discovered, generalise
 from c2b_ray.audits.failures.discovery.candidates import Candidate, Hierarchy
 from c2b_ray.audits.failures.discovery.race import POWER, Confirming, Screening, least_caption_rate
-from c2b_ray.audits.failures.discovery.reliability import answer_of, inspection, reliability, unreliable_labels
-from c2b_ray.audits.failures.discovery.rounds_stage import inspect_all
+from c2b_ray.audits.failures.discovery.reliability import answer_of, inspect, inspection, reliability, unreliable_labels
+from c2b_ray.audits.failures.discovery.rounds_stage import describe_all
 from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, SEARCH, TEST
 from c2b_ray.audits.failures.estimate import checked, expected
 from c2b_ray.audits.failures.labelled import find_labelled
@@ -33,10 +31,9 @@ from c2b_ray.audits.failures.setup import note_setup, of_baselines
 from c2b_ray.audits.failures.state import FailuresState, Kind, ancestry_of, start, write_candidates, write_hypotheses
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.models import HERE, held_in_memory, model_row, paths_read, specs_of, warn_of_assumptions
 from c2b_ray.audits.kit.progress import Listener
-from c2b_ray.audits.kit.session import Cost, Session, Steps
+from c2b_ray.audits.kit.session import Cost, Session, Steps, finished
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.engine.images import of_revision
 from c2b_ray.roles import Answer
@@ -46,6 +43,88 @@ from c2b_ray.tables import RELIABILITY, content_id
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model
+
+
+RUNS = "runs"
+
+
+def find_failures(
+    config: FileOrFields | FailuresConfig,
+    out: str | Path | None = None,
+    via: str = AUTO,
+    listener: Listener | None = None,
+    placement: FileOrFields | PlacementConfig | None = None,
+    *,
+    classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
+    labels: Sequence[str] | None = None,
+    costs: Sequence[Cost] = (),
+) -> FailuresRun:
+    """Finds the captions that make a classifier fail, or resumes such a run, and returns it.
+
+    `config`: the path of a failures file, a mapping of its fields, or a `FailuresConfig`. The other arguments are those
+    of `c2b_ray.audit`: `out`: the run directory, by default `runs/failures-<run id>`. `via`: where the models run:
+    `here`, `actors`, `serve` or `auto`. `placement`: how many processes run each stage. `classifier`, `labels`: models
+    in memory. `costs`: the estimate made before the run; the manifest keeps it.
+
+    Raises InputError for what the user can correct. After an interruption the same call resumes the run.
+    """
+    in_memory = held_in_memory(classifier, labels, via)  # held until the run ends
+    session = Session(HERE if in_memory else via, None if placement is None else read_placement(placement), listener)
+    return find(read_failures_config(config, specs_of(in_memory)), out, session, costs)
+
+
+def find(config: FailuresConfig, out: str | Path | None, session: Session, costs: Sequence[Cost] = ()) -> FailuresRun:
+    """Does the work of `find_failures`. `costs`: the estimate made before the run; the manifest keeps it."""
+    config = checked(config, session.via)
+    via = session.chosen(lambda: config.budget.draws)
+    fields = config.model_dump(mode="json")
+    run_id = content_id("failures", fields)
+    steps = Steps(session.listener)
+    with open_failures_run(out or f"{RUNS}/failures-{run_id}", run_id, fields) as run:
+        if costs or "estimate" not in run.manifest:
+            run.update({"estimate": expected(config, costs).model_dump(exclude_none=True)})
+        with backend(via, session.placement) as models:
+            walk(config, run, models, steps)
+        with steps.step("report"):
+            run.update(finished(via, steps, {name: run.read(name).num_rows for name in ("candidates", "hypotheses")}))
+            write_report(run)
+    return run
+
+
+def walk(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps) -> None:
+    """Runs the whole protocol, from the baselines to the table of hypotheses."""
+    models.runner.check_paths(run.path, paths_read(config))
+    if config.images.labelled is not None:
+        find_labelled(config, run, models, steps)
+        return
+    work = start(config, run, models, steps, config.seed)
+    draws = config.budget.draws
+    hypotheses = discover(work, int(draws * config.budget.discovery))
+    note_setup(config, run, work.drawing.stage.classifiers, of_baselines(work), steps)
+    work.doubts.update(measure_trust(work))
+    write_candidates(work)
+    confirmation = Confirmation(work, hypotheses)
+    remaining = draws - sum(work.drawing.spent.values())
+    confirmation.test(int(remaining * TEST_SHARE))
+    confirmation.test(int(confirmation.spare(draws - sum(work.drawing.spent.values())) * TEST_SHARE))
+    confirmation.measure(draws - sum(work.drawing.spent.values()))
+    generalise(work, confirmation.findings)
+    write_hypotheses(run, pa.concat_tables([confirmation.table(), discovered(work, hypotheses)]))
+    spent = {f"{stage} {part}": count for (stage, part), count in sorted(work.drawing.spent.items())}
+    dropped_sentences = {} if work.describing is None else work.describing.dropped
+    placements = models.runner.placements
+    run.update(
+        {
+            "spent": spent,
+            "dropped_sentences": dropped_sentences,
+            "caption_search": reach_of(work, confirmation).model_dump(),
+            **({"placement": placements, "stages": models.runner.stages} if placements else {}),
+        }
+    )
+
+
+# Measures whether the generator draws a label at all, as a verifier sees it (Wiles et al. 2022, App. B.3). The images
+# are the sample of each label's baseline. Their other content (Fig. 5b) comes from the captioner's descriptions.
 
 
 SHOWN = 12
@@ -92,7 +171,7 @@ def _seen(work: FailuresState, labels: list[str]) -> dict[str, list[Answer]]:
         )
         factory = partial(of_revision, work.models.captioner(spec), revision, spec)
         with work.steps.step("verify the generator") as on_progress:
-            inspect_all(work.models.runner, rows, factory, work.run.location("descriptions"), on_progress)
+            describe_all(work.models.runner, rows, factory, work.run.location("descriptions"), on_progress, inspect)
         stored = _known(work, ids)
     answers: dict[str, list[Answer]] = {label: [] for label in labels}
     for answer_id, (label, _) in zip(ids, images, strict=True):
@@ -201,88 +280,3 @@ def _by_size(captions: Iterable[Candidate]) -> list[int]:
 def _pairs(descriptions: Iterable[Iterable[str]]) -> set[tuple[str, str]]:
     """Returns every two sentences that stand together."""
     return {(a, b) for sentences in descriptions for a, b in combinations(sorted(set(sentences)), 2)}
-
-
-# Wiles et al. (2022): which captions make an image classifier fail, and how often.
-
-
-RUNS = "runs"
-
-
-def find_failures(
-    config: FileOrFields | FailuresConfig,
-    out: str | Path | None = None,
-    via: str = AUTO,
-    listener: Listener | None = None,
-    placement: FileOrFields | PlacementConfig | None = None,
-    *,
-    classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
-    labels: Sequence[str] | None = None,
-    costs: Sequence[Cost] = (),
-) -> FailuresRun:
-    """Finds the captions that make a classifier fail, or resumes such a run, and returns it.
-
-    `config`: the path of a failures file, a mapping of its fields, or a `FailuresConfig`. The other arguments are those
-    of `c2b_ray.audit`: `out`: the run directory, by default `runs/failures-<run id>`. `via`: where the models run:
-    `here`, `actors`, `serve` or `auto`. `placement`: how many processes run each stage. `classifier`, `labels`: models
-    in memory. `costs`: the estimate made before the run; the manifest keeps it.
-
-    Raises InputError for what the user can correct. After an interruption the same call resumes the run.
-    """
-    in_memory = held_in_memory(classifier, labels, via)  # held until the run ends
-    session = Session(HERE if in_memory else via, None if placement is None else read_placement(placement), listener)
-    return find(read_failures_config(config, specs_of(in_memory)), out, session, costs)
-
-
-def find(config: FailuresConfig, out: str | Path | None, session: Session, costs: Sequence[Cost] = ()) -> FailuresRun:
-    """Does the work of `find_failures`. `costs`: the estimate made before the run; the manifest keeps it."""
-    config = checked(config, session.via)
-    via = session.chosen(lambda: config.budget.draws)
-    fields = config.model_dump(mode="json")
-    run_id = content_id("failures", fields)
-    steps = Steps(session.listener)
-    with open_failures_run(out or f"{RUNS}/failures-{run_id}", run_id, fields) as run:
-        if costs or "estimate" not in run.manifest:
-            run.update({"estimate": expected(config, costs).model_dump(exclude_none=True)})
-        with backend(via, session.placement) as models:
-            walk(config, run, models, steps)
-        with steps.step("report"):
-            run.update(finished(via, steps, _counts(run)))
-            write_report(run)
-    return run
-
-
-def walk(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps) -> None:
-    """Runs the whole protocol, from the baselines to the table of hypotheses."""
-    models.runner.check_paths(run.path, paths_read(config))
-    if config.images.labelled is not None:
-        find_labelled(config, run, models, steps)
-        return
-    work = start(config, run, models, steps, config.seed)
-    draws = config.budget.draws
-    hypotheses = discover(work, int(draws * config.budget.discovery))
-    note_setup(config, run, work.drawing.stage.contenders, of_baselines(work), steps)
-    work.doubts.update(measure_trust(work))
-    write_candidates(work)
-    confirmation = Confirmation(work, hypotheses)
-    remaining = draws - sum(work.drawing.spent.values())
-    confirmation.test(int(remaining * TEST_SHARE))
-    confirmation.test(int(confirmation.spare(draws - sum(work.drawing.spent.values())) * TEST_SHARE))
-    confirmation.measure(draws - sum(work.drawing.spent.values()))
-    generalise(work, confirmation.findings)
-    write_hypotheses(run, pa.concat_tables([confirmation.table(), discovered(work, hypotheses)]))
-    spent = {f"{stage} {part}": count for (stage, part), count in sorted(work.drawing.spent.items())}
-    dropped_sentences = {} if work.describing is None else work.describing.dropped
-    placements = models.runner.placements
-    run.update(
-        {
-            "spent": spent,
-            "dropped_sentences": dropped_sentences,
-            "caption_search": reach_of(work, confirmation).model_dump(),
-            **({"placement": placements, "stages": models.runner.stages} if placements else {}),
-        }
-    )
-
-
-def _counts(run: FailuresRun) -> dict[str, int]:
-    return {name: run.read(name).num_rows for name in ("candidates", "hypotheses")}

@@ -36,7 +36,7 @@ from c2b_ray.config.named import (
 from c2b_ray.config.reading import ConfigFile, search_words
 from c2b_ray.storage.manifest import FileOrFields
 
-# The names of the failure rules (Wiles et al. 2022), which are defined in `steps/discovery/rules.py`.
+# The names of the failure rules (Wiles et al. 2022), which are defined in `discovery/rounds.py`.
 
 
 FailureRule = Literal["top1", "top1_parent", "top3", "top3_parent"]

@@ -27,7 +27,6 @@ from c2b_ray.audits.failures.drawing import (
     GeneratorSource,
     IndexSource,
     RoundDrawing,
-    Source,
     WantedDraws,
     generated,
     indexed,
@@ -176,7 +175,9 @@ def row(work: FailuresState, hypothesis: Hypothesis, stage: str, parts: Sequence
         "label": hypothesis.kind.label,
         "target": target,
         "caption": hypothesis.caption.text,
-        "parent_caption": _text(work, hypothesis.caption.parent),
+        "parent_caption": None
+        if hypothesis.caption.parent is None
+        else work.candidates[hypothesis.caption.parent].text,
         "stage": stage,
         "draws": counts.draws,
         "failures": failures,
@@ -213,10 +214,6 @@ def _sum_counts(
     return total
 
 
-def _text(work: FailuresState, caption_id: str | None) -> str | None:
-    return None if caption_id is None else work.candidates[caption_id].text
-
-
 # Failure rates of real, labelled images, next to those of the baselines: rows of `tables.TRANSFERS`.
 
 
@@ -232,7 +229,7 @@ def transfer_rows(work: FailuresState) -> list[TransferRow]:
         work.steps.warn(sentence)
     with work.steps.step("find copies") as on_progress:
         rows, answered = without_copies(images, rows, answered, Output(work.run, work.models.runner, on_progress))
-    classifiers = work.drawing.stage.contenders
+    classifiers = work.drawing.stage.classifiers
     with work.steps.step("classify labelled images") as on_progress:
         output = Output(work.run, work.models.runner, on_progress)
         answers = answers_to(images, rows, answered, classifiers, output)
@@ -296,16 +293,12 @@ def _elsewhere(work: FailuresState, captions: Sequence[Candidate]) -> Iterator[R
     if section.index is not None:
         sources.append(indexed(section.index, captions, section.runs * section.images, models))
     for source in sources:
-        drawing = _drawing(work, source, source.load, seed, section.images)
+        classifiers = work.drawing.stage.classifiers
+        stage = RoundStage(work.models.runner, source.load, classifiers, work.run.location("rounds"), seed)
+        drawing = RoundDrawing(work.run, stage, source, work.drawing.deciders, section.images)
         wanted_draws = [WantedDraws(caption, CONFIRMATION, RUNS, section.runs * section.images) for caption in captions]
         drawing.draw(wanted_draws, work.steps, f"generalise: {source.name}")
         yield drawing
-
-
-def _drawing(work: FailuresState, source: Source, load: Any, seed: int, size: int) -> RoundDrawing:
-    contenders = work.drawing.stage.contenders
-    stage = RoundStage(work.models.runner, load, contenders, work.run.location("rounds"), seed)
-    return RoundDrawing(work.run, stage, source, work.drawing.deciders, size)
 
 
 def _rows(

@@ -100,12 +100,12 @@ def estimate(config: FileOrFields | FailuresConfig, via: str = AUTO) -> list[Cos
         costs.append(
             Cost("images of other sources", 0, images_per_caption * sources * 2, note="for each finding, at most")
         )
-    beside = 0 if config.labelled is None else _rows_of_labels(config, LabelledTable(config.labelled, "labelled"))
+    labelled = 0 if config.labelled is None else _rows_of_labels(config, LabelledTable(config.labelled, "labelled"))
     note = "fewer where images are copies of others" if config.labelled or config.images.labelled else ""
     if config.images.labelled is not None:
         note = _joined(note, ratio_sentence(config.smallest_ratio, None))
     for name, spec in config.specs.items():
-        costs.append(Cost(f"predictions of {name}", least + beside, most + beside, classifications(spec), note))
+        costs.append(Cost(f"predictions of {name}", least + labelled, most + labelled, classifications(spec), note))
     return costs
 
 

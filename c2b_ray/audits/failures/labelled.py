@@ -31,10 +31,10 @@ from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, MEASURE, SE
 from c2b_ray.audits.failures.labelled_claims import ClaimAnswers, Claims, Parts, claims_of, hypotheses
 from c2b_ray.audits.failures.run import CauseSearch, FailuresRun, LabelReach
 from c2b_ray.audits.failures.setup import note_setup, of_images
-from c2b_ray.audits.failures.state import baselines, contenders, noted_classifiers
+from c2b_ray.audits.failures.state import baselines, discovery_classifiers, noted_classifiers
 from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.models import compared_with, is_table
 from c2b_ray.audits.kit.session import Steps
-from c2b_ray.audits.kit.tables_of_predictions import compared_with, is_table
 from c2b_ray.engine.images import OnProgress
 from c2b_ray.engine.stage import Runner
 from c2b_ray.names import normalise
@@ -209,7 +209,7 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
     baselines(config)  # refuses a hierarchy that lacks a label
     images = LabelledTable(config.images.labelled.table, FIELD, config.images.labelled.columns)
     attributes = check_images(images, config)
-    classifiers = contenders(config, models)
+    classifiers = discovery_classifiers(config, models)
     recorded = noted_classifiers(config, models, steps)
     run.update({"models": {**recorded, "images": {"spec": images.location, "revision": images.revision}}})
     rows, answered = rows_of(images, config, attributes)

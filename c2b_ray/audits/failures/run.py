@@ -9,18 +9,15 @@ transfers.parquet                  the failures on other images and classifiers,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.failures.kind import AUDIT
 from c2b_ray.storage.manifest import Manifest
-from c2b_ray.storage.run import Run, load_run_of, open_run
+from c2b_ray.storage.run import Run, TableOf, load_run_of, opener_of
 
 
 class LeastRate(BaseModel):
@@ -148,25 +145,11 @@ class FailuresRun(Run):
 
     SINCE: ClassVar = {"hypotheses": ("clusters",)}
 
-    @property
-    def candidates(self) -> pa.Table:
-        return self.read("candidates")
-
-    @property
-    def rounds(self) -> pa.Table:
-        return self.read("rounds")
-
-    @property
-    def hypotheses(self) -> pa.Table:
-        return self.read("hypotheses")
-
-    @property
-    def reliability(self) -> pa.Table:
-        return self.read("reliability")
-
-    @property
-    def transfers(self) -> pa.Table:
-        return self.read("transfers")
+    candidates = TableOf()
+    rounds = TableOf()
+    hypotheses = TableOf()
+    reliability = TableOf()
+    transfers = TableOf()
 
 
 def load_failures_run(path: str | Path | Run) -> FailuresRun:
@@ -174,9 +157,5 @@ def load_failures_run(path: str | Path | Run) -> FailuresRun:
     return load_run_of(path, AUDIT, FailuresRun)
 
 
-@contextmanager
-def open_failures_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[FailuresRun]:
-    """Does what `open_run` does, for a run of this kind."""
-    with open_run(path, run_id, config, AUDIT) as run:
-        assert isinstance(run, FailuresRun)
-        yield run
+open_failures_run = opener_of(AUDIT, FailuresRun)
+"""As `storage.run.open_run`, for a run of this kind."""

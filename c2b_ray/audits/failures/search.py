@@ -38,18 +38,18 @@ SAMPLED = 100
 MINED, WHOLE, CONFIRMED = 4, 2, 3
 """Sets of sentences, and descriptions of clusters or single images, that are drawn of each kind; captions of each that
 are confirmed."""
-MUCH = 0.4
-"""The share of the draws for captions whose being left sends more draws to the baselines."""
+UNUSED_SHARE = 0.4
+"""If captions leave more than this share of their draws unused, most of the rest go to the baselines."""
 SEVERAL = 4
-"""Failures of a kind from which on what they have in common is drawn before a whole description."""
+"""From this many failures of a kind on, what they have in common is drawn first; below, a whole description."""
 SEEN = 3
-"""Failures with which a kind's first caption is left for its other captions to be drawn."""
+"""Once a kind's first caption has this many failures, its other captions are drawn."""
 DRAWS_OF_CONFIG = 1_000
-"""Draws at most of each caption of the config, before what they are taken for is known."""
+"""The most draws of each caption of the config before its most frequent wrong label is chosen."""
 FEWEST = 2
-"""Failures with which a caption is confirmed that fails more often than the baseline."""
+"""The fewest failures of a caption that is confirmed because it fails more often than the baseline."""
 SURPRISE = 0.2
-"""The probability of as many failures, at the least rate that is worth it, below which one failure is enough."""
+"""One failure is enough if even a single one is less likely than this at the least rate that is worth finding."""
 
 
 def discover(work: FailuresState, draws: int) -> list[Hypothesis]:
@@ -64,7 +64,7 @@ def discover(work: FailuresState, draws: int) -> list[Hypothesis]:
     budget_at_start = budget.left
     configured = _of_the_config(work, budget)
     hypotheses = _tried(work, budget, at_baseline)
-    if budget.left > MUCH * budget_at_start and not work.config.captions:
+    if budget.left > UNUSED_SHARE * budget_at_start and not work.config.captions:
         additional = int(budget.left * BASELINE_SHARE)
         budget.take(additional)
         draws_per_label = additional // len(work.baselines)

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from c2b_ray.audits.failures.config import FailuresConfig
-from c2b_ray.audits.failures.discovery.rounds import AnswerRules
 from c2b_ray.audits.failures.discovery.rounds_stage import DiscoveryClassifier
 from c2b_ray.audits.failures.discovery.value_sets import LabelledAnswers as AnsweredImages
 from c2b_ray.audits.failures.labelled_claims import ClaimAnswers
@@ -37,7 +36,9 @@ def note_setup(
     labelled = config.images.labelled is not None
     findings = []
     for classifier in classifiers:
-        question = _asking(classifier.decider)
+        rules = classifier.decider
+        groups = tuple(tuple(np.flatnonzero(truth.members).tolist()) for truth in rules.truths.values())
+        question = Classification(rules.classifier, rules.revision, tuple(rules.truths), groups, labels=rules.names)
         answered = _answers_of_counts(
             question, [count for count in counts if count[0] == question.classifier], config.seed
         )
@@ -74,11 +75,6 @@ def of_images(answered: AnsweredImages, answers: ClaimAnswers) -> list[Count]:
         for name, is_answered in answers.known.items()
         for row in np.flatnonzero(once & is_answered).tolist()
     ]
-
-
-def _asking(decider: AnswerRules) -> Classification:
-    groups = tuple(tuple(np.flatnonzero(truth.members).tolist()) for truth in decider.truths.values())
-    return Classification(decider.classifier, decider.revision, tuple(decider.truths), groups, labels=decider.names)
 
 
 def _answers_of_counts(question: Classification, counts: Sequence[Count], seed: int) -> LabelledAnswers:

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.failures.discovery.candidates import Candidate, Hierarchy, Origin, table
-from c2b_ray.audits.failures.discovery.rounds import AnswerRules, Truth, check_rule, needs_parents
+from c2b_ray.audits.failures.discovery.rounds import AnswerRules, truths_by_label
 from c2b_ray.audits.failures.discovery.rounds_stage import DiscoveryClassifier, RoundStage, describe_all
 from c2b_ray.audits.failures.discovery.sentences import baseline, check_prompt, statements, usable
 from c2b_ray.audits.failures.drawing import RoundDrawing, generated
@@ -59,24 +58,12 @@ def decider(config: FailuresConfig, name: str, description: Description, ancestr
         for position in positions:
             names[position] = label
     hierarchy = None if ancestry is None else Hierarchy(ancestry, description.labels)
-    truths = {
-        label: _truth(config, positions, len(names), hierarchy)
-        for label, positions in zip(config.labels, groups, strict=True)
-    }
-    for label, truth in truths.items():
-        check_rule(config.rule, truth, label)
+    outputs = dict(zip(config.labels, groups, strict=True))
+    truths = truths_by_label(config.rule, outputs, len(names), None if hierarchy is None else hierarchy.kin)
     _check_targets(config, name, names)
     return AnswerRules(
         name, description.revision, tuple(names), truths, config.rule, config.confidence, config.true_below
     )
-
-
-def _truth(config: FailuresConfig, positions: Sequence[int], labels: int, hierarchy: Hierarchy | None) -> Truth:
-    members = np.zeros(labels, bool)
-    members[list(positions)] = True
-    if hierarchy is None or not needs_parents(config.rule):
-        return Truth(members)
-    return Truth(members, hierarchy.kin(positions))
 
 
 def _check_targets(config: FailuresConfig, classifier: str, names: Sequence[str]) -> None:
@@ -88,7 +75,7 @@ def _check_targets(config: FailuresConfig, classifier: str, names: Sequence[str]
                 raise ConfigError(f"targets.{label}", "a label taken for itself is no failure")
 
 
-def contenders(config: FailuresConfig, models: Backend) -> tuple[DiscoveryClassifier, ...]:
+def discovery_classifiers(config: FailuresConfig, models: Backend) -> tuple[DiscoveryClassifier, ...]:
     """The classifiers of a run, in the order of its config."""
     ancestry = ancestry_of(config)
     return tuple(
@@ -261,7 +248,7 @@ def start(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Step
     """
     assert config.images.generate is not None
     source = generated(config.images.generate.model, models, seed)
-    classifiers = contenders(config, models)
+    classifiers = discovery_classifiers(config, models)
     recorded = noted_classifiers(config, models, steps)
     description = models.describe("image_generator", source.name)
     warn_of_assumptions(steps, source.name, description)

@@ -84,12 +84,7 @@ class ActorsBackend(InCallingProcess):
         self.runner: Runner = self._on_ray
         self.searcher = self.runner
         # Each once: where only a process of its stage can describe a model, starting it takes seconds.
-        self._descriptions: dict[tuple[str, str], Description] = {}
-
-    def describe(self, role: str, spec: str) -> Description:
-        if (role, spec) not in self._descriptions:
-            self._descriptions[role, spec] = self._describe(role, spec)
-        return self._descriptions[role, spec]
+        self.describe = cache(self._describe)
 
     def _describe(self, role: str, spec: str) -> Description:
         if role == "language_model":  # this process calls it
@@ -127,12 +122,7 @@ class HereBackend:
             cache(partial(load, role, stages.stage(stage).computing)) for role, stage in STAGES.items()
         )
         self._index = cache(catalog.index)
-        self._descriptions: dict[tuple[str, str], Description] = {}
-
-    def describe(self, role: str, spec: str) -> Description:
-        if (role, spec) not in self._descriptions:
-            self._descriptions[role, spec] = self._describe(role, spec)
-        return self._descriptions[role, spec]
+        self.describe = cache(self._describe)
 
     def _describe(self, role: str, spec: str) -> Description:
         return describe(role, computing_of(role, self._stages), spec) or description_of_loaded(self, role, spec)

@@ -51,7 +51,8 @@ class KeptReplies:
             return self._model.chat(requests)
         revision = self.revision  # once: behind Serve it is a call
         ids = [content_id("reply", revision, asdict(request)) for request in requests]
-        stored = _read(opened(self._out))
+        rows = [row for table in opened(self._out).each(REPLIES.names) for row in table.to_pylist()]
+        stored = {row["reply_id"]: ChatReply(row["text"], row["error"]) for row in rows}
         missing = {reply_id: request for reply_id, request in zip(ids, requests, strict=True) if reply_id not in stored}
         if missing:
             with writing(self._out) as parts:
@@ -79,8 +80,3 @@ class KeptReplies:
 
     def log_likelihood(self, texts: Sequence[str]) -> list[float]:
         return self._model.log_likelihood(texts)
-
-
-def _read(parts: Parts) -> dict[str, ChatReply]:
-    rows = [row for table in parts.each(REPLIES.names) for row in table.to_pylist()]
-    return {row["reply_id"]: ChatReply(row["text"], row["error"]) for row in rows}

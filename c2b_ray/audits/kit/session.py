@@ -1,21 +1,26 @@
-"""Estimates what work would cost, by a short trial of each model in this process: lines of an estimate."""
+"""A run as it is made: what it will cost, where it runs, how long its steps take, and what its manifest says of that.
+
+It starts neither models nor Ray by itself.
+"""
 
 from __future__ import annotations
 
+import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
 
 from c2b_ray.audits.kit.backend import AUTO, backend, chosen_via
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.audits.kit.notebook_bars import notebook_bars
-from c2b_ray.audits.kit.progress import IMAGES, IMAGES_HELD, Event, Listener
+from c2b_ray.audits.kit.progress import IMAGES, IMAGES_HELD, Event, Listener, notebook_bars
 from c2b_ray.config.placement import PlacementConfig
 from c2b_ray.engine.progress import Progress
 from c2b_ray.models import catalog
@@ -23,6 +28,7 @@ from c2b_ray.roles import GenerationRequest, Question
 from c2b_ray.steps.draw import RowNumbers
 from c2b_ray.steps.fetch import Load
 from c2b_ray.steps.image_properties import measured
+from c2b_ray.storage.run import Run
 
 TRIAL = 32
 _SIDE = 224
@@ -192,3 +198,54 @@ class Session:
 
     def backend(self, images: Callable[[], int | None]) -> AbstractContextManager[Backend]:
         return backend(self.chosen(images), self.placement)
+
+
+# The part of a run's manifest about how it was made: counts of rows and of errors, versions of packages.
+
+
+PACKAGES = (
+    "c2b-ray", "ray", "torch", "torchvision", "timm", "open_clip_torch", "transformers", "diffusers", "peft",
+    "faiss-cpu", "onnxruntime", "pyarrow", "numpy", "scipy", "pillow",
+)  # fmt: skip
+
+
+class Finished(TypedDict):
+    """A manifest's entries about the end of its run."""
+
+    status: str
+    finished: str
+    via: str
+    seconds: dict[str, float]
+    counts: dict[str, int]
+    versions: dict[str, str]
+
+
+def finished(via: str, steps: Steps, rows: Mapping[str, int]) -> Finished:
+    """Returns the manifest's entries once a run's tables are whole. `rows`: the number of rows of each table."""
+    return {
+        "status": "finished",
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "via": via,
+        "seconds": steps.seconds,
+        "counts": dict(rows),
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    result = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            result[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return result
+
+
+def counts(run: Run) -> dict[str, int]:
+    """Returns the rows of each table, and the images and predictions that have errors."""
+    result = {name: run.count(name) for name in ("proposals", "rejected", "captions", "draws", "scores")}
+    for name, errors in (("images", "image_errors"), ("predictions", "prediction_errors")):
+        result[name] = run.count(name)
+        result[errors] = sum(len(part) - part["error"].null_count for part in run.each(name, ["error"]))
+    return result

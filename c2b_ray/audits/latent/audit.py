@@ -19,11 +19,10 @@ import pyarrow.compute as pc
 
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.models import HERE, held_in_memory, model_row, paths_read, specs_of, warn_of_assumptions
 from c2b_ray.audits.kit.progress import Listener
-from c2b_ray.audits.kit.session import Session, Steps
-from c2b_ray.audits.latent.inputs import grounds, learn_from_references
+from c2b_ray.audits.kit.session import Session, Steps, finished
+from c2b_ray.audits.latent.inputs import attribute_hyperplanes, learn_from_references
 from c2b_ray.audits.latent.problems import (
     LatentProblem,
     OmittedProblem,
@@ -81,7 +80,8 @@ def latent_directions(
 def find_directions(config: LatentConfig, out: str | Path | None, session: Session) -> LatentRun:
     """Does the work of `latent_directions`."""
     check(config, session.via)
-    via = _checked_via(config, session)
+    searches = len(config.each()) * len(config.methods)
+    via = session.chosen(lambda: 0 if searches <= FEW else None)
     fields = config.model_dump(mode="json")
     run_id = content_id("latent", fields)
     steps = Steps(session.listener)
@@ -137,11 +137,14 @@ def _planned(config: LatentConfig, models: Backend, steps: Steps) -> Plan:
     """Returns every problem with the data that its search and verdict need. Raises ConfigError and SpecError for
     problems that cannot be searched."""
     with steps.step("hyperplanes"):
-        generators = {name: _describe(spec, models) for name, spec in config.generators.items()}
+        generators = {
+            name: catalog.describe("latent_generator", spec) or models.runner.call(partial(described, spec), SEARCH)
+            for name, spec in config.generators.items()
+        }
         with devices.exactly():  # as their gradients are computed
             classifiers = {name: models.describe("classifier", spec) for name, spec in config.classifiers.items()}
         latent_problems = _stated(config, classifiers, generators)
-        hyperplanes = grounds(config, generators)
+        hyperplanes = attribute_hyperplanes(config, generators)
         for latent_problem in latent_problems:
             if latent_problem.problem.target is not None:
                 learn_from_references(hyperplanes, latent_problem.problem, latent_problem.specs, models)
@@ -198,15 +201,6 @@ def _write_directions(run: LatentRun, ids: Sequence[str], evidence: EvidenceConf
     directions = with_q_values([row_found for row in rows for row_found in row["directions"]], evidence)
     run.write("directions", pa.Table.from_pylist(directions, DIRECTIONS))
     run.write("strips", pa.Table.from_pylist([row_found for row in rows for row_found in row["strips"]], STRIPS))
-
-
-def _describe(spec: str, models: Backend) -> Description:
-    return catalog.describe("latent_generator", spec) or models.runner.call(partial(described, spec), SEARCH)
-
-
-def _checked_via(config: LatentConfig, session: Session) -> str:
-    searches = len(config.each()) * len(config.methods)
-    return session.chosen(lambda: 0 if searches <= FEW else None)
 
 
 def _models(

@@ -286,7 +286,7 @@ class AttributeHyperplanes:
         return order[decide:], order[:decide]
 
 
-def grounds(config: LatentConfig, generators: Mapping[str, Description]) -> AttributeHyperplanes:
+def attribute_hyperplanes(config: LatentConfig, generators: Mapping[str, Description]) -> AttributeHyperplanes:
     """Returns the hyperplanes of all attributes that a table labels or lists. Raises ConfigError for tables that do not
     fit."""
     names = {name: [name, description.revision, config.generators[name]] for name, description in generators.items()}

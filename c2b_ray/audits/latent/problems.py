@@ -1,4 +1,4 @@
-"""Checks a search before any model loads: that specs and tables exist, and that classifiers have gradients.
+"""The problems of a run: checked before any model loads, counted in images, and turned into the orders of searches.
 
 `check_gradients` reads no file and imports no library of models, so that the endpoint can call it when a config is
 submitted. A label is checked here where the classifier's labels are known without loading it, otherwise when the run
@@ -117,16 +117,16 @@ class OmittedProblem:
     reason: str
 
 
-def order_of(latent_problem: LatentProblem, grounds: AttributeHyperplanes) -> SearchTask | OmittedProblem:
+def order_of(latent_problem: LatentProblem, hyperplanes: AttributeHyperplanes) -> SearchTask | OmittedProblem:
     """Returns the order of a problem, or why it is left out. Raises ConfigError where the problem names an unknown
     attribute."""
     problem, generator = latent_problem.problem, str(latent_problem.problem.generator)
-    if left_out := _left_out(latent_problem, grounds):
+    if left_out := _left_out(latent_problem, hyperplanes):
         return left_out
-    target = None if problem.target is None else grounds.plane(generator, problem.target)
-    held_out = None if problem.target is None else grounds.held_out(generator, problem.target)
-    bias = None if problem.biased in (None, PSEUDO) else grounds.plane(generator, str(problem.biased))
-    known_planes = _known(problem, grounds)
+    target = None if problem.target is None else hyperplanes.plane(generator, problem.target)
+    held_out = None if problem.target is None else hyperplanes.held_out(generator, problem.target)
+    bias = None if problem.biased in (None, PSEUDO) else hyperplanes.plane(generator, str(problem.biased))
+    known_planes = _known(problem, hyperplanes)
     return SearchTask(
         problem=latent_problem.name,
         generator=generator,
@@ -142,20 +142,20 @@ def order_of(latent_problem: LatentProblem, grounds: AttributeHyperplanes) -> Se
         known_by=_known_by(problem, held_out is not None, target is not None),
         latents=None if held_out is None else held_out[0],
         labels=None if held_out is None else held_out[1],
-        scores=None if problem.target is None else grounds.scores(generator, problem.target),
-        attributes=_attributes(generator, grounds),
+        scores=None if problem.target is None else hyperplanes.scores(generator, problem.target),
+        attributes=_attributes(generator, hyperplanes),
         pseudo=problem.biased == PSEUDO,
         rest=problem.known == "rest",
     )
 
 
-def _left_out(latent_problem: LatentProblem, grounds: AttributeHyperplanes) -> OmittedProblem | None:
+def _left_out(latent_problem: LatentProblem, hyperplanes: AttributeHyperplanes) -> OmittedProblem | None:
     problem, generator = latent_problem.problem, str(latent_problem.problem.generator)
     for attribute in _wanted(problem):
         key = (generator, attribute)
-        if key not in grounds.planes and key not in grounds.excluded:
-            available = grounds.attributes(generator)
-            other_generators = [name for name in grounds.labelled if name != generator]
+        if key not in hyperplanes.planes and key not in hyperplanes.excluded:
+            available = hyperplanes.attributes(generator)
+            other_generators = [name for name in hyperplanes.labelled if name != generator]
             none = f"there are none of {generator}" + (
                 f"; latents are labelled of {', '.join(other_generators)}" if other_generators else ""
             )
@@ -164,8 +164,8 @@ def _left_out(latent_problem: LatentProblem, grounds: AttributeHyperplanes) -> O
                 f"{latent_problem.name}: no hyperplane of {attribute!r} in {generator}: give latents with labels, "
                 f"hyperplanes, or for a target references; {nearest(attribute, available) if available else none}",
             )
-        if key in grounds.excluded and attribute in (problem.target, problem.biased):
-            return OmittedProblem(latent_problem, f"{attribute}: {grounds.excluded[key]}")
+        if key in hyperplanes.excluded and attribute in (problem.target, problem.biased):
+            return OmittedProblem(latent_problem, f"{attribute}: {hyperplanes.excluded[key]}")
     return None
 
 
@@ -184,19 +184,21 @@ def search_id(order: SearchTask, latent_problem: LatentProblem, method: str, con
     return content_id("latent search", order.problem, method, order.label, models, normals, held_out, settings)
 
 
-def reservation(latent_problem: LatentProblem, grounds: AttributeHyperplanes) -> str | None:
+def reservation(latent_problem: LatentProblem, hyperplanes: AttributeHyperplanes) -> str | None:
     """Returns which named known attributes have no hyperplane, so that directions may be these after all; whether
     no attribute is left to be the pseudo-ground truth; and whether most images show no target, so that directions may
     lead to such images; None where none of this holds."""
     problem, generator = latent_problem.problem, str(latent_problem.problem.generator)
     known_names = problem.known if isinstance(problem.known, list) else []
-    left_out = [name for name in known_names if grounds.plane(generator, name) is None]
+    left_out = [name for name in known_names if hyperplanes.plane(generator, name) is None]
     sentences = (
-        ["not kept out: " + "; ".join(f"{n}: {grounds.excluded[generator, n]}" for n in left_out)] if left_out else []
+        ["not kept out: " + "; ".join(f"{n}: {hyperplanes.excluded[generator, n]}" for n in left_out)]
+        if left_out
+        else []
     )
-    if problem.biased == PSEUDO and not set(_attributes(generator, grounds)) - {problem.target, *known_names}:
+    if problem.biased == PSEUDO and not set(_attributes(generator, hyperplanes)) - {problem.target, *known_names}:
         sentences.append("no pseudo-ground truth: all attributes with a hyperplane are the target or known; name fewer")
-    if problem.target is not None and (blank := grounds.unlabelled(generator, problem.target)) > MOST_BLANK:
+    if problem.target is not None and (blank := hyperplanes.unlabelled(generator, problem.target)) > MOST_BLANK:
         sentences.append(
             f"{100 * blank:.0f} % of the latents have no label of {problem.target}: where their images do not show it, "
             "answers say nothing of it, and a direction may be found that only leads to such images; look at the strips"
@@ -239,19 +241,19 @@ def _wanted(problem: Problem) -> list[str]:
     return [name for name in attributes if name is not None]
 
 
-def _known(problem: Problem, grounds: AttributeHyperplanes) -> Mapping[str, Any]:
+def _known(problem: Problem, hyperplanes: AttributeHyperplanes) -> Mapping[str, Any]:
     """Returns name → hyperplane of the attributes that directions must avoid; attributes without a hyperplane do not
     constrain them."""
     generator = str(problem.generator)
     names = problem.known if isinstance(problem.known, list) else []
     if problem.known == "rest":
-        names = [name for name in grounds.attributes(generator) if name not in (problem.target, problem.biased)]
-    planes = {name: grounds.plane(generator, name) for name in names}
+        names = [name for name in hyperplanes.attributes(generator) if name not in (problem.target, problem.biased)]
+    planes = {name: hyperplanes.plane(generator, name) for name in names}
     return {name: plane for name, plane in planes.items() if plane is not None}
 
 
-def _attributes(generator: str, grounds: AttributeHyperplanes) -> Mapping[str, Any]:
-    planes = {name: grounds.plane(generator, name) for name in grounds.attributes(generator)}
+def _attributes(generator: str, hyperplanes: AttributeHyperplanes) -> Mapping[str, Any]:
+    planes = {name: hyperplanes.plane(generator, name) for name in hyperplanes.attributes(generator)}
     return {name: plane.normal for name, plane in planes.items() if plane is not None}
 
 

@@ -9,16 +9,9 @@ problems.parquet                   every problem, searched or omitted
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-
 from c2b_ray.audits.latent.kind import AUDIT
 from c2b_ray.config.latent import LatentConfig
-from c2b_ray.storage.run import Run, open_run
+from c2b_ray.storage.run import Run, TableOf, opener_of
 
 
 class LatentRun(Run):
@@ -26,26 +19,11 @@ class LatentRun(Run):
 
     config: LatentConfig
 
-    @property
-    def directions(self) -> pa.Table:
-        return self.read("directions")
-
-    @property
-    def strips(self) -> pa.Table:
-        return self.read("strips")
-
-    @property
-    def hyperplanes(self) -> pa.Table:
-        return self.read("hyperplanes")
-
-    @property
-    def problems(self) -> pa.Table:
-        return self.read("problems")
+    directions = TableOf()
+    strips = TableOf()
+    hyperplanes = TableOf()
+    problems = TableOf()
 
 
-@contextmanager
-def open_latent_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[LatentRun]:
-    """Does what `open_run` does, for a run of this kind."""
-    with open_run(path, run_id, config, AUDIT) as run:
-        assert isinstance(run, LatentRun)
-        yield run
+open_latent_run = opener_of(AUDIT, LatentRun)
+"""As `storage.run.open_run`, for a run of this kind."""

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.models import paths_read
 from c2b_ray.audits.kit.progress import Listener
-from c2b_ray.audits.kit.session import Session, Steps
+from c2b_ray.audits.kit.session import Session, Steps, finished
 from c2b_ray.audits.prompts.config import PromptsConfig, read_prompts_config
 from c2b_ray.audits.prompts.estimate import checked, most_images
 from c2b_ray.audits.prompts.heads import guides
@@ -60,7 +59,10 @@ def find(config: PromptsConfig, out: str | Path | None, session: Session) -> Pro
         with backend(via, session.placement) as models:
             work = walk(config, run, models, steps)
         with steps.step("report"):
-            run.update(finished(via, steps, _counts(run)) | {"notes": work.notes})
+            run.update(
+                finished(via, steps, {name: run.count(name) for name in run.kind.tables if run.has(name)})
+                | {"notes": work.notes}
+            )
             write_report(run)
     return run
 
@@ -77,7 +79,3 @@ def walk(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps) 
     modify(work)
     show_examples(work)
     return work
-
-
-def _counts(run: PromptsRun) -> dict[str, int]:
-    return {name: run.count(name) for name in run.kind.tables if run.has(name)}

@@ -1,4 +1,4 @@
-"""Measures every prompt (its frequency under fresh seeds, its perplexity, whether it leaks) and each method."""
+"""Measures each prompt (frequency under fresh seeds, perplexity, whether it leaks), each method, and each edit."""
 
 from __future__ import annotations
 

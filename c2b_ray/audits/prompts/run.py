@@ -11,11 +11,9 @@ written.parquet        prompts of the baselines
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -42,7 +40,7 @@ from c2b_ray.engine.images import OnProgress, of_revision
 from c2b_ray.engine.stage import Rows, Runner, StageConfig, each_alone
 from c2b_ray.roles import Captioner, ImageGenerator, LanguageModel, Question
 from c2b_ray.storage.manifest import Manifest
-from c2b_ray.storage.run import Run, open_run
+from c2b_ray.storage.run import Run, TableOf, opener_of
 from c2b_ray.tables import content_id, seed_of
 from c2b_ray.tables.prompts import EXAMPLES, JUDGED, SEARCHES
 
@@ -86,37 +84,16 @@ class PromptsRun(Run):
 
     SINCE: ClassVar = {"associations": ("look", "images_used")}
 
-    @property
-    def prompts(self) -> pa.Table:
-        return self.read("prompts")
-
-    @property
-    def associations(self) -> pa.Table:
-        return self.read("associations")
-
-    @property
-    def modifiers(self) -> pa.Table:
-        return self.read("modifiers")
-
-    @property
-    def methods(self) -> pa.Table:
-        return self.read("methods")
-
-    @property
-    def gains(self) -> pa.Table:
-        return self.read("gains")
-
-    @property
-    def heads(self) -> pa.Table:
-        return self.read("heads")
+    prompts = TableOf()
+    associations = TableOf()
+    modifiers = TableOf()
+    methods = TableOf()
+    gains = TableOf()
+    heads = TableOf()
 
 
-@contextmanager
-def open_prompts_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[PromptsRun]:
-    """Does what `open_run` does, for a run of this kind."""
-    with open_run(path, run_id, config, AUDIT) as run:
-        assert isinstance(run, PromptsRun)
-        yield run
+open_prompts_run = opener_of(AUDIT, PromptsRun)
+"""As `storage.run.open_run`, for a run of this kind."""
 
 
 # The stages of `c2b prompts`: searches, judging, pictures. Each row is a unit of work, so that rows run side by

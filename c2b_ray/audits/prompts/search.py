@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -29,7 +29,6 @@ from c2b_ray.roles import (
     GenerationRequest,
     ImageGenerator,
     LanguageModel,
-    Pixels,
     Question,
     ReplyContinuer,
     TextImageEncoder,
@@ -151,11 +150,7 @@ def search_models(
     if guides.heads is not None and not isinstance(image_generator, ActivationReader):
         raise ConfigError("guide", f"{guides.spec}: its activations cannot be read; use `guide: judge`")
     answering = None if judge is None else judge()
-    return SearchModels(model, partial(_guide, guides, image_generator, answering))
-
-
-def _guide(guides: _GuideOf, generator: Any, judge: Captioner | None, target: Target) -> Guide:
-    return guides.guide(target, generator, judge)
+    return SearchModels(model, lambda target: guides.guide(target, image_generator, answering))
 
 
 def check_search(config: PromptsConfig) -> None:
@@ -210,12 +205,11 @@ def _prompts(
     if not images:
         return [[] for _ in plan.targets]
     embedded = encoding.encode_images(images)
-    answers = {name: _choices(judging, images, question) for name, question in plan.questions.items()}
+    answers = {
+        name: [answer.choice for answer in judging.answer(images, [question] * len(images))]
+        for name, question in plan.questions.items()
+    }
     return [_of_target(target, plan, embedded, answers, encoding) for target in plan.targets]
-
-
-def _choices(judge: Captioner, images: Sequence[Pixels], question: Question) -> list[str | None]:
-    return [answer.choice for answer in judge.answer(images, [question] * len(images))]
 
 
 def _of_target(

@@ -21,7 +21,6 @@ from c2b_ray.audits.prompts.steps.experiment import (
     Finding,
     LooksMade,
     Pair,
-    Shows,
     SlotDesign,
     analysed,
     contexts_of_second,
@@ -34,7 +33,6 @@ from c2b_ray.audits.prompts.steps.experiment import (
     second_look,
     wanted,
 )
-from c2b_ray.audits.prompts.steps.judging import Frequencies
 from c2b_ray.audits.prompts.steps.words import LeakWords, distinctive, frequent_words, leaks_of, words_of
 from c2b_ray.report import words
 from c2b_ray.tables.prompts import ASSOCIATIONS
@@ -185,7 +183,7 @@ def _findings(work: PromptsState, generator: str, designs: Sequence[SlotDesign],
     frequencies = work.judged(step, {generator: wanted(designs)})
     findings: list[Finding] = []
     for attribute, of_attribute in work.config.attributes.items():
-        values = {v: partial(_shows, frequencies, generator, {attribute: v}) for v in of_attribute.values}
+        values = {v: partial(frequencies.shows, generator, target={attribute: v}) for v in of_attribute.values}
         findings += analysed(designs, attribute, values, section.least_effect, work.config.alpha)
     return findings
 
@@ -221,9 +219,3 @@ def describes(attribute: Attribute) -> LeakWords:
         word for texts_of_value in (texts, phrases) for words in distinctive(texts_of_value).values() for word in words
     ]
     return leaks_of([*attribute.values, *described], attribute.synonyms)
-
-
-def _shows(
-    frequencies: Frequencies, generator: str, target: dict[str, str], prompt: str, seeds: Sequence[int]
-) -> Shows:
-    return frequencies.shows(generator, prompt, seeds, target)

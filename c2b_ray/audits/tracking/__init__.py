@@ -9,6 +9,6 @@ A run is logged once, under its id: logged again, with the checks of gates say, 
 
 from __future__ import annotations
 
-from c2b_ray.audits.tracking.destination import Tracker, log, tracker
+from c2b_ray.audits.tracking.record import Tracker, log, tracker
 
 __all__ = ["Tracker", "log", "tracker"]

@@ -1,7 +1,7 @@
-"""What a tracker gets of a run: numbers, settings, one table, files, and the checks of gates.
+"""Trackers, and what they get of a run: numbers, settings, one table, files, and the checks of gates.
 
 All of it may leave the machine, so paths and credentials are removed, as from every export. It knows runs of any kind
-by their summary and exports, and no tracker.
+by their summary and exports. `TRACKERS` names the trackers, which are imported when a run is logged to them.
 """
 
 from __future__ import annotations
@@ -9,20 +9,26 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from io import BytesIO
-from typing import Any
+from pathlib import Path
+from pkgutil import resolve_name
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from c2b_ray.audits.audit import audit_of
 from c2b_ray.audits.gate import Check, failed, junit
+from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.extras import needed_by
 from c2b_ray.report.redact import clean, clean_setting, cleaned, names_of
 from c2b_ray.storage import files
-from c2b_ray.storage.run import Run, finished
+from c2b_ray.storage.run import Run, finished, load_run
+from c2b_ray.text import without_credentials
 
 TABLE = "results"
 """What the table is called in a tracker: the rows of the run's Parquet export."""
@@ -65,7 +71,11 @@ def record(run: Run, checks: Sequence[Check] = ()) -> Record:
     passed = None
     if checks:
         passed = not failed(checks)
-        documents["gates.json"] = json.dumps([_shown(check) for check in checks], ensure_ascii=False, indent=2).encode()
+        shown = [
+            check.to_json() | {"classifier": clean_setting(check.classifier), "message": clean(check.message)}
+            for check in checks
+        ]
+        documents["gates.json"] = json.dumps(shown, ensure_ascii=False, indent=2).encode()
         documents["gates.xml"] = junit("c2b gate", checks, {"run": manifest["run_id"]})
     config = cleaned(manifest.get("config", {}))
     return Record(
@@ -130,12 +140,56 @@ def _text(value: Any) -> str:
     return clean_setting(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _shown(check: Check) -> dict[str, Any]:
-    return check.to_json() | {"classifier": clean_setting(check.classifier), "message": clean(check.message)}
-
-
 def _seconds(moment: Any) -> float:
     try:
         return datetime.fromisoformat(str(moment)).timestamp()
     except ValueError:  # a run of an older release may not say when it ended
         return 0.0
+
+
+# The trackers that runs are logged to, by the text of `--log`: `mlflow:URI|EXPERIMENT` or `wandb:ENTITY/PROJECT`.
+
+
+OPTION = "--log"
+
+
+class Tracker(Protocol):
+    """A tracker that runs are logged to."""
+
+    def log(self, record: Record) -> str:
+        """Logs a run, or again what was logged of it before; returns where it is to be seen. Raises ServiceError where
+        the tracker refuses it or does not answer."""
+        ...
+
+
+TRACKERS: Mapping[str, str] = MappingProxyType(
+    {"mlflow": "c2b_ray.audits.tracking.mlflow:connect", "wandb": "c2b_ray.audits.tracking.wandb:connect"}
+)
+"""A scheme → its function, (the text behind the colon) → `Tracker`."""
+
+
+def tracker(to: str) -> Tracker:
+    """Returns the tracker that a text of `--log` names, connected as far as it can be.
+
+    Raises ConfigError for a text of another form, InputError for a missing package, ServiceError where the tracker does
+    not answer.
+    """
+    scheme, colon, name = to.partition(":")
+    if scheme not in TRACKERS or not colon:
+        hint = "; write mlflow:URI|EXPERIMENT or wandb:PROJECT"
+        raise ConfigError(OPTION, f"{without_credentials(to)!r} is no tracker; {nearest(scheme, TRACKERS)}{hint}")
+    with needed_by(f"{OPTION} {scheme}"):
+        connect: Callable[[str], Tracker] = resolve_name(TRACKERS[scheme])
+        return connect(name)
+
+
+def log(run: str | Path | Run, to: str | Tracker, checks: Sequence[Check] = ()) -> str:
+    """Logs a finished run: its settings, numbers, table, report, and the checks of gates; returns where it is to be
+    seen.
+
+    `to`: as for `tracker`. A run that was logged there before is brought up to date. Raises RunError for a run that is
+    not finished, and the errors of `tracker` and `Tracker.log`.
+    """
+    loaded = run if isinstance(run, Run) else load_run(run)
+    connected = tracker(to) if isinstance(to, str) else to
+    return connected.log(record(loaded, checks))

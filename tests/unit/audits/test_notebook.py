@@ -12,8 +12,7 @@ from run_recipes import Recipe
 from synthetic_run import make_run
 
 from c2b_ray.audits.evaluate.run import open_evaluate_run
-from c2b_ray.audits.kit.notebook_bars import NotebookBars, notebook_bars
-from c2b_ray.audits.kit.progress import Event
+from c2b_ray.audits.kit.progress import Event, NotebookBars, notebook_bars
 from c2b_ray.engine.progress import Progress
 from c2b_ray.errors import ConfigError
 

@@ -10,8 +10,8 @@ import pytest
 from labelled_tables import labelled
 from PIL import Image
 
-from c2b_ray.audits.c2b.scoring.score import score
-from c2b_ray.audits.c2b.thresholds import Limit
+from c2b_ray.audits.c2b.scoring.score import scored
+from c2b_ray.audits.c2b.thresholds import Limit, Thresholds
 from c2b_ray.errors import ConfigError, ServiceError, SourceError
 from c2b_ray.image_check import checked_image
 from c2b_ray.roles import GeneratedImage, Neighbours
@@ -164,8 +164,9 @@ def test_each_picture_counts_once_under_any_number_of_names():
         predictions.append({**row, "predicted_class": answer})
     draws, predictions = pa.Table.from_pylist(draws, DRAWS), pa.Table.from_pylist(predictions, PREDICTIONS)
     once = draws.filter(pc.is_in(draws["image_id"], pa.array(names)))
-    copies = score(CAPTIONS, draws, predictions, ["m"], 0.05, 0.05, distinct=Distinct(images)).to_pylist()
-    alone = score(CAPTIONS, once, predictions, ["m"], 0.05, 0.05).to_pylist()
+    of_distinct = Distinct(images)
+    copies = scored(CAPTIONS, draws, predictions, ["m"], Thresholds(0.05, 0.05), distinct=of_distinct)[0].to_pylist()
+    alone = scored(CAPTIONS, once, predictions, ["m"], Thresholds(0.05, 0.05))[0].to_pylist()
     assert [row["n"] for row in copies] == [20, 20]
     assert [row.pop("repeats") for row in copies] == [60, 60]
     assert [row.pop("repeats") for row in alone] == [0, 0]

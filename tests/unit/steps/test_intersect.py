@@ -4,14 +4,15 @@ import pytest
 from labelled_tables import labelled, labelled_pairs
 from paired_worlds import SNOW_AT_NIGHT, labelled_world
 
-from c2b_ray.audits.c2b.scoring.score import score
+from c2b_ray.audits.c2b.scoring.score import scored
+from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.errors import ConfigError
 from c2b_ray.steps.cells import images_of_cells, of_run, pairs
 
 
 def test_the_scores_do_not_see_intersections():
     proposals, captions, draws, predictions = labelled_world(SNOW_AT_NIGHT)
-    scores = score(captions, draws, predictions, ["m"], 0.05, 0.05)
+    scores = scored(captions, draws, predictions, ["m"], Thresholds(0.05, 0.05))[0]
     assert set(scores["attribute"].to_pylist()) == {"weather", "lighting"}
     assert {group.name for group in images_of_cells(captions, draws).groups} == {
         ("bus", "weather"),

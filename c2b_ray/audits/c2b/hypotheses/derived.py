@@ -257,19 +257,19 @@ class Moment(NamedTuple):
 
 
 def cut_columns(
-    labels: pa.Table, image_classes: OfClasses, cut: Mapping[str, CutBy] | None, field: str = "images.cut"
+    labels: pa.Table, image_classes: OfClasses, cut: Mapping[str, CutBy] | None
 ) -> tuple[pa.Table, list[Derived], dict[str, str]]:
     """Returns the labels with attributes in place of the columns that are cut, these attributes, and of columns that
     give none: name → the reason.
 
     `cut`: column → `quantiles`, `hour`, `month`, `year` or edges; None: every column of numbers or dates that is no
-    attribute as it is, but for those that number the rows or that a model gave. Raises ConfigError, about `field`, for
+    attribute as it is, but for those that number the rows or that a model gave. Raises ConfigError for
     a column that is not there, or that does not hold what is to be cut.
     """
     attributes: list[Derived] = []
     reasons: dict[str, str] = {}
     by_default = {name: by for name, by in _all_of(labels).items() if not _OF_ANSWERS.search(name)}
-    for name, by in (by_default if cut is None else _checked(labels, cut, field)).items():
+    for name, by in (by_default if cut is None else _checked(labels, cut)).items():
         derived_values = (
             _of_numbers(labels, name, by, image_classes) if by == QUANTILES or not isinstance(by, str) else None
         )
@@ -316,21 +316,25 @@ def _all_of(labels: pa.Table) -> dict[str, str]:
     return cuts
 
 
-def _checked(labels: pa.Table, cut: Mapping[str, CutBy], field: str) -> dict[str, CutBy]:
+def _checked(labels: pa.Table, cut: Mapping[str, CutBy]) -> dict[str, CutBy]:
     """Returns the columns as the table names them. Raises ConfigError as `cut_columns` says."""
     names = [name for name in labels.column_names if name != TARGET]
     result: dict[str, CutBy] = {}
     for column, cut_by in cut.items():
         matches = [name for name in names if normalise(name) == normalise(column)]
         if len(matches) != 1:
-            raise ConfigError(f"{field}.{column}", f"the labelled table has no such column; {nearest(column, names)}")
+            raise ConfigError(
+                f"images.cut.{column}", f"the labelled table has no such column; {nearest(column, names)}"
+            )
         dates = isinstance(cut_by, str) and cut_by != QUANTILES
         if (_moments if dates else _numbers)(labels[matches[0]]) is None:
             unreadable = next(
                 (v for v in labels[matches[0]].unique().to_pylist() if v and not _readable(v, dates)), None
             )
             kind = "dates, such as 2026-05-03 or 2026-05-03 14:30" if dates else "numbers"
-            raise ConfigError(f"{field}.{column}", f"expected {kind}, and the column has {unreadable!r}; leave it out")
+            raise ConfigError(
+                f"images.cut.{column}", f"expected {kind}, and the column has {unreadable!r}; leave it out"
+            )
         result[matches[0]] = cut_by
     return result
 
@@ -441,16 +445,13 @@ def _moment(text: str, day_first: bool | None) -> Moment | None:
         first = True if match[2] == "." else day_first
         month = None if first is None else int(match[3] if first else match[1])
         return Moment(int(match[4]), month) if month is None or 1 <= month <= 12 else None
-    day = re.sub(r"^(\d{4})[-/.:](\d{1,2})[-/.:](\d{1,2})", _padded, text)  # cameras write 2026:05:03
+    # Cameras write 2026:05:03.
+    day = re.sub(r"^(\d{4})[-/.:](\d{1,2})[-/.:](\d{1,2})", lambda m: f"{m[1]}-{m[2]:0>2}-{m[3]:0>2}", text)
     try:
         moment = datetime.fromisoformat(day)
     except ValueError:
         return None
     return Moment(moment.year, moment.month, moment.hour if len(day) > len("2026-05-03") else None)
-
-
-def _padded(match: re.Match[str]) -> str:
-    return f"{match[1]}-{match[2]:0>2}-{match[3]:0>2}"
 
 
 def _day_first(texts: Sequence[str]) -> bool | None:

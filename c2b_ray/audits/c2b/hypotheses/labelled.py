@@ -1,7 +1,7 @@
-"""Writes captions of two values at once, from the captions of each.
+"""Captions of two values at once, and a labelled table as captions, drawn rows and measured properties.
 
-A language model writes both into one; without a model, or where its reply loses one of the two, the first caption is
-continued with what the second says after the class. It does not know which model answers.
+A language model writes two captions into one; without a model, or where its reply loses one of the two, the first
+caption is continued with what the second says after the class.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from c2b_ray import prompts
 from c2b_ray.audits.c2b.thresholds import Limit
 from c2b_ray.engine.images import OnProgress
 from c2b_ray.engine.numbered import numbered
-from c2b_ray.engine.stage import Runner, StageConfig
+from c2b_ray.engine.stage import Rows, Runner, StageConfig
 from c2b_ray.errors import ReplyError, SourceError
 from c2b_ray.names import normalise
 from c2b_ray.roles import ChatRequest, LanguageModel
@@ -51,7 +51,7 @@ def caption_pairs(
     texts = {(proposal, value, number): text for proposal, value, number, text in rows_of}
     numbers = sorted(set(captions["number"].to_pylist()))
     rows = [
-        _row(pair, x, y, number)
+        {**pair.as_proposal(), "bias_class": bias_class(x, y), "number": number, "pair": pair, "values": (x, y)}
         for pair in pairs
         for x, y in pair.cells()
         for number in numbers
@@ -68,10 +68,6 @@ def caption_pairs(
         row["caption_id"] = content_id("caption", row["proposal_id"], row["bias_class"], row["number"], row["text"])
     caption_rows = [{name: row[name] for name in CAPTIONS.names} for row in rows]
     return pa.Table.from_pylist(caption_rows, CAPTIONS), pa.Table.from_pylist(rejected, REJECTED)
-
-
-def _row(pair: Pair, x: str, y: str, number: int) -> Cell:
-    return {**pair.as_proposal(), "bias_class": bias_class(x, y), "number": number, "pair": pair, "values": (x, y)}
 
 
 def _both(row: Cell, texts: Texts) -> tuple[str, str]:
@@ -148,7 +144,7 @@ def _continued(row: Cell, first: str, second: str) -> str:
 # draws.
 
 
-Rows = NDArray[np.int32]
+TableRows = NDArray[np.int32]
 Mask = NDArray[np.bool_]
 
 
@@ -156,7 +152,7 @@ Mask = NDArray[np.bool_]
 class RowDraws:
     """The rows of a labelled table that each caption draws, by caption id and in the order of drawing."""
 
-    rows: Mapping[str, Rows]
+    rows: Mapping[str, TableRows]
     revision: str
 
     @property
@@ -176,7 +172,7 @@ class RowDraws:
     def table(self) -> pa.Table:
         return pa.Table.from_batches(self.to_batches(), DRAWS)
 
-    def distinct(self) -> Rows:
+    def distinct(self) -> TableRows:
         """Returns each row once, in ascending order."""
         is_drawn = np.zeros(1 + max((int(rows.max(initial=-1)) for rows in self.rows.values()), default=-1), bool)
         for rows in self.rows.values():
@@ -195,7 +191,7 @@ class RowDraws:
         """Returns the rows whose image ids `accepts` accepts."""
         return RowDraws({caption: self._kept(rows, kept) for caption, rows in self.rows.items()}, self.revision)
 
-    def _kept(self, rows: Rows, accepts: Callable[[pa.Array], Mask]) -> Rows:
+    def _kept(self, rows: TableRows, accepts: Callable[[pa.Array], Mask]) -> TableRows:
         chunks = [rows[start : start + IDS_AT_ONCE] for start in range(0, len(rows), IDS_AT_ONCE)]
         accepted = np.concatenate([rows[:0], *(part[accepts(image_ids(part, self.revision))] for part in chunks)])
         return rows if len(accepted) == len(rows) else accepted  # no copy of millions
@@ -224,7 +220,7 @@ def labelled_rows(
     check_classes(labels, classes)
     targets = ComparedColumn.of(labels, TARGET)
     proposals, captions = [], []
-    draws: dict[str, Rows] = {}
+    draws: dict[str, TableRows] = {}
     for target_class in classes:
         of_class = targets.equal(target_class)
         for attribute, values in attributes.items():
@@ -260,7 +256,7 @@ def labelled_pair_rows(
         name: ComparedColumn.of(labels, name) for pair in pairs for name in (pair.a["attribute"], pair.b["attribute"])
     }
     captions = []
-    draws: dict[str, Rows] = {}
+    draws: dict[str, TableRows] = {}
     for pair in pairs:
         of_class = targets.equal(pair.target_class)
         a, b = columns[pair.a["attribute"]], columns[pair.b["attribute"]]
@@ -290,7 +286,7 @@ def lacking(proposals: pa.Table, classes: Sequence[str], chosen_values: Mapping[
     return sentences
 
 
-def _limited(is_drawn: Mask, limit: Limit, caption_id: str) -> Rows:
+def _limited(is_drawn: Mask, limit: Limit, caption_id: str) -> TableRows:
     rows = np.flatnonzero(is_drawn)
     most, seed = limit
     if most is not None and len(rows) > most:
@@ -337,16 +333,24 @@ def measure_images(
     """Writes the properties of `rows` of a source, as parts of `PROPERTIES`. `rows`: their numbers, and the source's
     revision, which the images' ids contain."""
     numbers, revision = rows
+    config = replace(MEASURE, total=len(numbers))
+    prepare_rows(
+        runner, numbered(numbers, revision), partial(measured, load=source), out, "image_id", config, on_progress
+    )
+
+
+def prepare_rows(
+    runner: Runner,
+    rows: Rows,
+    prepare: Callable[[pa.Table], pa.Table],
+    out: str,
+    id_column: str,
+    config: StageConfig,
+    on_progress: OnProgress,
+) -> None:
+    """Runs a stage that is all preparation, which processes share where a machine has many cores: no model answers."""
     runner.run(
-        numbered(numbers, revision),
-        _as_prepared,
-        _no_role,
-        out,
-        id_column="image_id",
-        config=replace(MEASURE, total=len(numbers)),
-        on_progress=on_progress,
-        # All the work is a preparation, so that processes share it where a machine has many cores.
-        prepare=partial(measured, load=source),
+        rows, _as_prepared, _no_role, out, id_column=id_column, config=config, on_progress=on_progress, prepare=prepare
     )
 
 

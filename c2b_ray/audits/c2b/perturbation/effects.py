@@ -340,7 +340,7 @@ def perturb(
     )
     images = selected(run.location("images"), partial(_sampled, run))
     ids = partial(picture_ids, images, perturbing, [classifier.question for classifier in classifiers])
-    if not run.has(ANSWERS) or any(absent(ids_of_part, _done(run)).any() for ids_of_part in ids()):
+    if run.lacks(ANSWERS, "prediction_id", ids):
         run.begin_writing()
     with steps.step("perturb") as on_progress:
         out = run.location(ANSWERS)
@@ -420,10 +420,6 @@ def _with_repeats(run: C2BRun) -> pa.Table:
 
 def _sampled(run: C2BRun) -> Iterator[Digests]:
     yield digests(run.read(IMAGES, ["image_id"])["image_id"])
-
-
-def _done(run: C2BRun) -> Digests:
-    return opened(run.location(ANSWERS)).census("prediction_id").ids
 
 
 def _effects(run: C2BRun, config: AuditConfig, perturbing: Perturbing) -> pa.Table:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from c2b_ray.audits.c2b.scoring.label_sets import LabelScores
+from c2b_ray.audits.c2b.scoring.metric import LabelScores
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.errors import InputError, StorageError
 from c2b_ray.models import catalog

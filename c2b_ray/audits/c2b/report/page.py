@@ -46,7 +46,7 @@ from c2b_ray.audits.c2b.report.ranking import FINDINGS, Cell, Group, Key, leadin
 from c2b_ray.audits.c2b.report.undetermined import clear_section, notes, undetermined_section
 from c2b_ray.audits.c2b.report.unused import drops, merged_article, unused_article
 from c2b_ray.audits.c2b.run import C2BRun
-from c2b_ray.audits.c2b.scoring.label_sets import LabelScores, scores_of_labels
+from c2b_ray.audits.c2b.scoring.metric import LabelScores, scores_of_labels
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.report import words
 from c2b_ray.report.blocks import (

@@ -214,7 +214,7 @@ class _Task:
 
     cell: _CellPools
     target: int
-    besides: frozenset[str]
+    excluded: frozenset[str]
 
 
 @dataclass
@@ -309,15 +309,15 @@ class CellPools:
         return CellPools(self._captions, selection.drawn, self._by, self._seed)
 
     def select(
-        self, targets: Mapping[CellKey, int], seen: VerifiedCandidates, besides: Collection[str] = ()
+        self, targets: Mapping[CellKey, int], seen: VerifiedCandidates, excluded: Collection[str] = ()
     ) -> Selection:
         """Selects distinct images for the cells, at most `targets` of each, given what is known so far.
 
         Captions of a cell take turns, each drawing its next image; one that has none left leaves its turns to the
-        others. A larger target begins with the same images: a cell whose target grows keeps its draws. `besides`:
+        others. A larger target begins with the same images: a cell whose target grows keeps its draws. `excluded`:
         images that must not be drawn.
         """
-        result, left_out = _PoolRows(), frozenset(besides)
+        result, left_out = _PoolRows(), frozenset(excluded)
         fill = self._accepted if self._by == ACCEPTED else self._nearest
         for key, cell in self._cells.items():
             if targets.get(key, 0) > 0:
@@ -330,7 +330,7 @@ class CellPools:
             looked_at, missing = [], []
             for caption, pool in task.cell:
                 for position, row in enumerate(pool[:depth].tolist()):
-                    if (image := self._name(row)) not in task.besides:
+                    if (image := self._name(row)) not in task.excluded:
                         looked_at.append((row, position))
                         if not seen.looked_at(image, caption):
                             missing.append((row, position))
@@ -354,7 +354,7 @@ class CellPools:
     def _by_turns(self, task: _Task, depth: int, seen: VerifiedCandidates) -> list[tuple[int, int, str]]:
         """Returns row, rank and caption of the images that a cell's captions draw in turn, each image and each picture
         once."""
-        images_taken, pictures = set(task.besides), Gallery()
+        images_taken, pictures = set(task.excluded), Gallery()
 
         def of(caption: str, pool: Rows) -> Iterator[int]:
             for row in pool[:depth].tolist():

@@ -253,33 +253,36 @@ FOLDER = "folder"
 AT_ONCE = 16_384
 
 
-def check_clusters_of_index(open_index: Callable[[], ImageIndex], name: str, field: str = "images.cluster") -> None:
-    """Raises ConfigError, about `field`, where the index's first image has no column `name`: all have the same ones."""
+def check_clusters_of_index(open_index: Callable[[], ImageIndex], name: str) -> None:
+    """Raises ConfigError where the index's first image has no column `name`: all have the same ones."""
     columns = _columns(open_index(), [0])[0][1]
     if name not in columns and name != FOLDER:
         raise ConfigError(
-            field,
+            "images.cluster",
             f"the index's images have no column {name!r} (`c2b index build` keeps all columns of its source); "
             f"{nearest(name, [*columns, FOLDER])}",
         )
 
 
-def clusters_of_index(
-    open_index: Callable[[], ImageIndex], images: pa.Table, name: str, field: str = "images.cluster"
-) -> pa.Table:
+def clusters_of_index(open_index: Callable[[], ImageIndex], images: pa.Table, name: str) -> pa.Table:
     """Returns a table of `tables.CLUSTERS`, a row per row of `images` (`image_id`, `row` in the index).
 
-    name: a column of the source that the index was built from, or `folder`. The cluster is null where an image has no
-    value: none, an empty text, or NaN.
-    Raises ConfigError, about `field`, where none of the images has a value.
+    `name`: a column of the source that the index was built from, or `folder`. The cluster is null where an image has no
+    value: none, an empty text, or NaN. Raises ConfigError where none of the images has a value.
     """
     index = open_index()
     rows, clusters = images["row"].to_pylist(), list[str | None]()
     for start in range(0, len(rows), AT_ONCE):
         for key, columns in _columns(index, rows[start : start + AT_ONCE]):
-            clusters.append(_folder(key) if name == FOLDER and name not in columns else _as_text(columns.get(name)))
+            clusters.append(
+                (key.rpartition("/")[0] or None)
+                if name == FOLDER and name not in columns
+                else _as_text(columns.get(name))
+            )
     if clusters and all(cluster is None for cluster in clusters):
-        raise ConfigError(field, f"none of {len(clusters):,} images of the index has a {name}; name another column")
+        raise ConfigError(
+            "images.cluster", f"none of {len(clusters):,} images of the index has a {name}; name another column"
+        )
     return pa.table({"image_id": images["image_id"], "cluster": pa.array(clusters, pa.string())}).cast(CLUSTERS)
 
 
@@ -294,7 +297,3 @@ def _as_text(value: object) -> str | None:
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return None
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _folder(key: str) -> str | None:
-    return key.rpartition("/")[0] or None

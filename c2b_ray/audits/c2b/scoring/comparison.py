@@ -1,6 +1,6 @@
 """Compares predictions of two classifiers: what got better and what got worse, cell by cell, on images that both saw.
 
-It knows counts of images; `sides` decides which images count, and `metrics` has the formulas. It knows nothing of runs
+It knows counts of images; its caller decides which images count, and `stats` has the formulas. It knows nothing of runs
 or files.
 """
 

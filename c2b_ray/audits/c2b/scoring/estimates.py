@@ -1,7 +1,7 @@
 """Estimates how often a classifier is right on the images of each value, and how many images that is worth.
 
 It counts right answers, caption by caption, and combines them with what a verifier sees in the images. `judge` draws
-conclusions from the estimates; `metrics` has the formulas.
+conclusions from the estimates; `stats` has the formulas.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Judges estimates: φ against the values that can be trusted, over one family of tests of all classifiers.
 
-It knows accuracies, how many images they rest on and which values are in doubt. `score` provides these; `metrics` has
+It knows accuracies, how many images they rest on and which values are in doubt. `score` provides these; `stats` has
 the formulas.
 """
 

@@ -1,6 +1,6 @@
 """Scores intersections: accuracy, φ, interaction and verdict of every cell of two attributes.
 
-It knows which images count for which cell and which cells cannot be trusted; `metrics` has the formulas.
+It knows which images count for which cell and which cells cannot be trusted; `stats` has the formulas.
 """
 
 from __future__ import annotations
@@ -157,6 +157,10 @@ def counts_of_verified(cells: PairCells, seen: CellObservations, pictures: Ints 
     else:
         accuracy, effective = estimate.accuracy, np.where(total > 0, estimate.effective, 0.0)
         shown = shown * np.diag(estimate.shown)
+    parts = (
+        seen.verified.basis(cells.pair.target_class, part["attribute"], part["bias_classes"])
+        for part in (cells.pair.a, cells.pair.b)
+    )
     return PairCounts(
         total=total,
         correct=correct,
@@ -165,7 +169,7 @@ def counts_of_verified(cells: PairCells, seen: CellObservations, pictures: Ints 
         effective=effective.astype(np.float64),
         covariance=None if estimate is None else np.nan_to_num(estimate.covariance),
         shown=shown,
-        basis=_basis(cells.pair, seen.verified),
+        basis="calibrated" if set(parts) == {"calibrated"} else "verifier",
         doubts=_doubt_reasons(cells, seen, shown, estimate),
     )
 
@@ -242,11 +246,6 @@ def _corrected(
     copies = tuple(max(1.0, float(counts.sum()) / max(n, 1)) for counts, n in zip((drawn, left), images, strict=True))
     calibration = _calibration(pair, verified)
     return corrected(drawn[0], drawn[1], calibration, copies=(copies[0], copies[1]), unclassified=left)
-
-
-def _basis(pair: Pair, verified: VerifiedImages) -> str:
-    parts = (verified.basis(pair.target_class, part["attribute"], part["bias_classes"]) for part in (pair.a, pair.b))
-    return "calibrated" if set(parts) == {"calibrated"} else "verifier"
 
 
 def _calibration(pair: Pair, verified: VerifiedImages) -> Floats:

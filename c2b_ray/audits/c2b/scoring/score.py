@@ -1,7 +1,7 @@
 """Scores predictions: accuracy, φ, intervals and verdicts of every cell.
 
 It joins the images of every cell with classifiers' answers. `estimates` computes accuracies, `judge` verdicts, and
-`metrics` has the formulas.
+`stats` has the formulas.
 """
 
 from __future__ import annotations
@@ -295,34 +295,6 @@ MOST_SCARCE = 3
 """The most values that a reason names."""
 
 
-def score(
-    captions: pa.Table,
-    draws: pa.Table,
-    predictions: pa.Table,
-    classifiers: Sequence[str],
-    tau: float,
-    alpha: float,
-    verified: VerifiedImages | None = None,
-    distinct: Distinct | None = None,
-    clusters: Clusters | None = None,
-) -> pa.Table:
-    """Returns a table of `tables.SCORES`: a row per classifier and cell, in the order of `classifiers`, then of the
-    captions.
-
-    An image that several captions of one cell drew counts once, and so do near-duplicates, by `distinct`. Images
-    without a prediction are counted in `errors`, not in `n`. Captions are the sampling unit where captions drew the
-    images: differences between the captions of a cell are part of the intervals. Findings that say the same share a
-    `group`. The false discovery rate is controlled over all cells of all classifiers.
-
-    Where images come in `clusters`, such as those of one camera, clusters are the sampling unit, and a value of one
-    cluster is undetermined.
-
-    Where images are `verified`, scores are corrected for what images show, and cells whose images cannot be trusted are
-    undetermined; they are left out of the family of tests, and of the reference of the other values.
-    """
-    return scored(captions, draws, predictions, classifiers, Thresholds(tau, alpha), verified, distinct, clusters)[0]
-
-
 def scored(
     captions: pa.Table,
     draws: pa.Table,
@@ -337,7 +309,19 @@ def scored(
     measure: Measure = RIGHT_ANSWERS,
     read: ReadValues | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """Returns the scores as `score` does, and a table of `tables.POOLED`: those of all classes together.
+    """Returns a table of `tables.SCORES`, a row per classifier and cell, in the order of `classifiers`, then of the
+    captions; and a table of `tables.POOLED`, the scores of all classes together.
+
+    An image that several captions of one cell drew counts once, and so do near-duplicates, by `distinct`. Images
+    without a prediction are counted in `errors`, not in `n`. Captions are the sampling unit where captions drew the
+    images: differences between the captions of a cell are part of the intervals. Findings that say the same share a
+    `group`. The false discovery rate is controlled over all cells of all classifiers.
+
+    Where images come in `clusters`, such as those of one camera, clusters are the sampling unit, and a value of one
+    cluster is undetermined.
+
+    Where images are `verified`, scores are corrected for what images show, and cells whose images cannot be trusted are
+    undetermined; they are left out of the family of tests, and of the reference of the other values.
 
     `measure`: the metric that cells are compared by. Values of a metric that looks at images of all classes, and of
     labelled images that show several, are not pooled: the same images would count once for each class.

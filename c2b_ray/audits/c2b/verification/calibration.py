@@ -1,7 +1,7 @@
-"""Decides from verifications whether an image shows what a caption says: its class and its value, or both values of a
-pair.
+"""The verifier of an audit: which images it accepts, how often it errs on images of known content, and its stages.
 
-It knows what captions say and what a verifier answered; `select` decides which images are drawn.
+An image is accepted if it shows what its caption says: its class and its value, or both values of a pair. Which images
+are drawn is decided in `sampling.selection`.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def _question(target: str | None, attribute: str, checks: Checks) -> Question:
     return checks.classes if target is None else checks.attributes[target][attribute]
 
 
-def ask(batch: pa.Table, beholder: VerifierSource, checks: Checks) -> pa.Table:
+def ask(batch: pa.Table, verifier_source: VerifierSource, checks: Checks) -> pa.Table:
     """Asks the verifier the questions of a batch of `to_ask`; returns a table of `tables.CALIBRATION_ANSWERS`.
 
     Each row's picture is fetched once.
@@ -241,9 +241,9 @@ def ask(batch: pa.Table, beholder: VerifierSource, checks: Checks) -> pa.Table:
     jobs = batch.to_pylist()
     rows = sorted({job["row"] for job in jobs})
     jobs_of = {row: [job for job in jobs if job["row"] == row] for row in rows}
-    fetched = beholder.source.fetch(rows)
+    fetched = verifier_source.source.fetch(rows)
     questions = [[_question(job["target_class"], job["attribute"], checks) for job in jobs_of[row]] for row in rows]
-    replies, undecoded = encoded.answers(fetched["bytes"].to_pylist(), questions, beholder.captioner)
+    replies, undecoded = encoded.answers(fetched["bytes"].to_pylist(), questions, verifier_source.captioner)
     fetch_errors = fetched["error"].to_pylist() if "error" in fetched.column_names else undecoded
     why = [fetch_error or decode_error for fetch_error, decode_error in zip(fetch_errors, undecoded, strict=True)]
     reasons = {row: f"{key}: {text}" for row, key, text in zip(rows, fetched["key"].to_pylist(), why, strict=True)}
@@ -309,7 +309,7 @@ COMPARE = replace(CALIBRATE, schema=NEGATIVES)
 def calibrate(
     runner: Runner,
     questions: pa.Table,
-    beholder: Callable[[], VerifierSource],
+    verifier_source: Callable[[], VerifierSource],
     checks: Checks,
     out: str,
     on_progress: OnProgress | None = None,
@@ -319,10 +319,10 @@ def calibrate(
     The answers are written as `tables.CALIBRATION_ANSWERS` under `out` and read back from there.
     """
     step = partial(ask, checks=checks)
-    return _answers(runner, questions, step, beholder, out, "calibration_id", CALIBRATE, on_progress)
+    return _answers(runner, questions, step, verifier_source, out, "calibration_id", CALIBRATE, on_progress)
 
 
-def beholder_of(captioner: Callable[[], Captioner], source: Callable[[], ImageSource]) -> VerifierSource:
+def verifier_source_of(captioner: Callable[[], Captioner], source: Callable[[], ImageSource]) -> VerifierSource:
     return VerifierSource(captioner(), source())
 
 
@@ -412,7 +412,7 @@ def verifier_of(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
             for text in uncalibrated(table.labels, _others(proposed, config.attributes or {})):
                 steps.warn(text)
             to_answer = to_ask(table.labels, table.revision, questions, config.seed)
-            verifier_source, out = partial(beholder_of, factory, open_table), run.location("calibration_answers")
+            verifier_source, out = partial(verifier_source_of, factory, open_table), run.location("calibration_answers")
             answers = calibrate(models.runner, to_answer, verifier_source, questions, out, on_progress)
             run.write("calibration", counted(answers))
     return Verifier(factory, questions, ImageStages(models.runner))

@@ -1,4 +1,4 @@
-"""Turns scores and rankings of images into rows of bias: one attribute in one view, all models at once."""
+"""Embeddings of images and texts, and what they show: rows of bias of one attribute in one view, all models at once."""
 
 from __future__ import annotations
 

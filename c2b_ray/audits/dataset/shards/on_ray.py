@@ -39,7 +39,7 @@ class WorkerActor:
     def __init__(self, recipe: Recipe, computing: Computing) -> None:
         devices.assign(ray.get_gpu_ids(), computing)  # Ray hides no GPU from an actor that has none
         self._counters, self._recipe = Counters(), recipe
-        self._workshop: TaskWorker | None = None
+        self._worker: TaskWorker | None = None
         self._making = threading.Lock()
 
     def node(self) -> str:
@@ -51,9 +51,9 @@ class WorkerActor:
     @carried
     def do(self, task: Task) -> Any:
         with self._making:
-            if self._workshop is None:
-                self._workshop = TaskWorker(self._recipe, self._counters, lambda: None)
-        return self._workshop.do(task)
+            if self._worker is None:
+                self._worker = TaskWorker(self._recipe, self._counters, lambda: None)
+        return self._worker.do(task)
 
 
 @dataclass
@@ -67,7 +67,7 @@ class _Actor:
     counts: dict[str, float] = field(default_factory=dict)
 
 
-class CrewsOnRay:
+class RayWorkers:
     """Workers on the cluster that this process is connected to. `served`: models answer from Ray Serve."""
 
     def __init__(self, recipe: Recipe, placement: PlacementConfig | None, served: bool = False) -> None:

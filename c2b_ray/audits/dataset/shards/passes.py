@@ -1,10 +1,14 @@
-"""The passes of a build: which tasks are to be done, in which order, and threads of this process that do them."""
+"""The passes of a build: which tasks are to be done, in which order, and threads of this process that do them.
+
+Before the passes, damaged files are found; while they run, their counters can be scraped by Prometheus.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,9 +17,22 @@ from numpy.typing import NDArray
 
 from c2b_ray.audits.dataset.shard_files import CANDIDATES, DROPS, ENDING, REPEATS, SHARDS, PlannedCaptions, ShardFiles
 from c2b_ray.audits.dataset.shard_files import DRAWS as OF_DRAWS
-from c2b_ray.audits.dataset.shards.workers import DRAWS, Cancelled, Counters, Recipe, Task, TaskWorker
+from c2b_ray.audits.dataset.shards.workers import (
+    DRAWS,
+    DROPPED,
+    IMAGES,
+    KEPT,
+    SECONDS,
+    Cancelled,
+    Counters,
+    Recipe,
+    Task,
+    TaskWorker,
+)
 from c2b_ray.audits.dataset.steps.plan import Ints, Plan
 from c2b_ray.engine.machine import cores
+from c2b_ray.errors import ConfigError
+from c2b_ray.extras import needed_by
 
 # Runs tasks of a build in this process: threads share the models, and each works on one shard.
 
@@ -42,13 +59,13 @@ class LocalWorkers(Protocol):
         """Ends the workers."""
 
 
-class CrewsHere:
+class ThreadWorkers:
     def __init__(self, recipe: Recipe, threads: int | None = None) -> None:
         self.lost = self.repeated = 0
         self._stopped = threading.Event()
         self._counters = Counters()
         self._threads = threads or min(16, cores())
-        self._workshop = TaskWorker(recipe, self._counters, self._check)
+        self._worker = TaskWorker(recipe, self._counters, self._check)
         # The same threads for all passes, so that each pass reuses the memory of the last.
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="shard")
 
@@ -58,7 +75,7 @@ class CrewsHere:
         try:
             while True:
                 while len(under_way) < self._threads and (task := next(coming, None)) is not None:
-                    under_way[self._pool.submit(self._workshop.do, task)] = task
+                    under_way[self._pool.submit(self._worker.do, task)] = task
                 if not under_way:
                     break
                 done, _ = wait(under_way, REPORT_EVERY_S, FIRST_COMPLETED)
@@ -111,11 +128,11 @@ def state_of(files: ShardFiles, plan: Plan) -> State:
 
 
 class BuildPasses:
-    """One build of a dataset, by `crews`."""
+    """One build of a dataset, by `workers`."""
 
-    def __init__(self, recipe: Recipe, crews: LocalWorkers, captions: PlannedCaptions) -> None:
+    def __init__(self, recipe: Recipe, workers: LocalWorkers, captions: PlannedCaptions) -> None:
         self._recipe, self._files, self._plan = recipe, recipe.files, recipe.plan
-        self._crews, self._captions = crews, captions
+        self._workers, self._captions = workers, captions
         self._state = state_of(self._files, self._plan)
 
     @property
@@ -146,7 +163,7 @@ class BuildPasses:
 
         on_units(before, plan.draws, {})
         if (missing | is_lost).any():
-            self._crews.run(tasks(), done, tell)
+            self._workers.run(tasks(), done, tell)
 
     def run_second(self, on_units: OnUnits) -> None:
         """Compares the fingerprints, and finishes the remaining shards."""
@@ -156,7 +173,7 @@ class BuildPasses:
         plan, distance = self._plan, self._recipe.distance
         buckets = 0 if distance is None else plan.buckets(distance, self._recipe.format)
         total = (plan.groups if buckets else 0) + buckets + plan.groups + len(unfinished)
-        progress = _Tasks(self._crews, on_units, total)
+        progress = _Tasks(self._workers, on_units, total)
         on_units(0, total, {})
         names_of_repeats = set(self._files.names(REPEATS))
 
@@ -197,8 +214,8 @@ class BuildPasses:
 class _Tasks:
     """Runs tasks and reports how many of all are done."""
 
-    def __init__(self, crews: LocalWorkers, on_units: OnUnits, total: int) -> None:
-        self._crews, self._on_units, self._total, self._done = crews, on_units, total, 0
+    def __init__(self, workers: LocalWorkers, on_units: OnUnits, total: int) -> None:
+        self._workers, self._on_units, self._total, self._done = workers, on_units, total, 0
 
     def run(self, tasks: Iterator[Task], on_done: Callable[[Task, Any], None] | None = None) -> None:
         def done(task: Task, result: Any) -> None:
@@ -206,4 +223,102 @@ class _Tasks:
             if on_done is not None:
                 on_done(task, result)
 
-        self._crews.run(tasks, done, lambda sums: self._on_units(self._done, self._total, sums))
+        self._workers.run(tasks, done, lambda sums: self._on_units(self._done, self._total, sums))
+
+
+# Finds files of a dataset that have changed since they were written: cut short, or with other bytes.
+
+
+def damaged(
+    workers: LocalWorkers, files: ShardFiles, plan: Plan, listed: Sequence[Mapping[str, Any]] | None
+) -> list[str]:
+    """Returns the names of damaged files. `listed`: the shards of the manifest, by number; None where there is no
+    manifest."""
+    names: list[str] = []
+
+    def on_done(_: Task, of_task: list[str]) -> None:
+        names.extend(of_task)
+
+    tasks = _unfinished(files, plan) if listed is None else _finished(plan, listed)
+    workers.run(tasks, on_done, lambda sums: None)
+    return sorted(names)
+
+
+def _finished(plan: Plan, listed: Sequence[Mapping[str, Any]]) -> Iterator[Task]:
+    for group in range(plan.groups):
+        yield Task("check", group, [listed[number] for number in plan.shards_of_group(group)])
+
+
+def _unfinished(files: ShardFiles, plan: Plan) -> Iterator[Task]:
+    state = state_of(files, plan)
+    for group in range(plan.groups):
+        shards = plan.shards_of_group(group)
+        of_group = slice(shards.start, shards.stop)
+        shards_drawn, finished = np.flatnonzero(state.drawn[of_group]), np.flatnonzero(state.finished[of_group])
+        if len(shards_drawn) or len(finished):
+            yield Task("sound", group, ((shards_drawn + shards.start).tolist(), (finished + shards.start).tolist()))
+    for number, name in enumerate(files.names(REPEATS)):
+        yield Task("sound_repeats", number, name)
+
+
+# The counters of a build for Prometheus, over HTTP while the build runs.
+
+
+_PREFIX = "c2b_dataset_"
+_LABELLED = {DROPPED: "reason", IMAGES: "stage", SECONDS: "stage"}
+_HELP = {
+    DRAWS: "Images drawn",
+    KEPT: "Rows that stay",
+    DROPPED: "Draws left out, by reason",
+    IMAGES: "Images that the models of a stage got",
+    SECONDS: "Seconds of a stage, summed over its processes",
+}
+
+
+class ScrapedCounts:
+    """The counts that a scrape gets: the last ones reported."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float] = {}
+
+    def tell(self, sums: Mapping[str, float]) -> None:
+        # Counts that a process had not reported are lost when it dies; a counter must not decrease.
+        self._sums = {name: max(value, self._sums.get(name, 0.0)) for name, value in {**self._sums, **sums}.items()}
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import CounterMetricFamily
+
+        for name, text in _HELP.items():
+            label = _LABELLED.get(name)
+            family = CounterMetricFamily(f"{_PREFIX}{name}", text, labels=[label] if label else [])
+            for key, value in sorted(self._sums.items()):
+                counter, _, label_value = key.partition(":")
+                if counter == name:
+                    family.add_metric([label_value] if label else [], value)
+            yield family
+
+
+@contextmanager
+def exposed(port: int | None) -> Iterator[ScrapedCounts]:
+    """Serves the counters on a port of this machine until the block ends; None serves nothing.
+
+    Raises ConfigError where the port is taken.
+    """
+    counts = ScrapedCounts()
+    if port is None:
+        yield counts
+        return
+    with needed_by("--metrics-port"):
+        from prometheus_client import CollectorRegistry, start_http_server
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(counts)
+    try:
+        server, thread = start_http_server(port, registry=registry)
+    except OSError as error:
+        raise ConfigError("--metrics-port", f"port {port} cannot be used: {error.strerror or error}") from error
+    try:
+        yield counts
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -83,14 +83,14 @@ MOST_REASONS = 3
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a worker needs to know about a dataset. `crew` loads the models; `sources`: how many sources draw in turn.
+    """What a worker needs to know about a dataset. `load` loads the models; `sources`: how many sources draw in turn.
 
     `format`: of dataset.json; it decides how near-duplicates are recognised (`second.Second`).
     """
 
     files: ShardFiles
     plan: Plan
-    crew: Callable[[], DatasetModels]
+    load: Callable[[], DatasetModels]
     sources: int
     seed: int
     distance: int | None
@@ -123,7 +123,7 @@ class TaskWorker:
         self._counters, self._check = counters, check
         self._captions = PlannedCaptions(recipe.files)
         self._second = SecondPass(recipe.files, recipe.plan, self._captions, recipe.distance, recipe.format)
-        self._crew: DatasetModels | None = None
+        self._loaded: DatasetModels | None = None
         self._loading = threading.Lock()
         self._reasons: set[str] = set()
 
@@ -270,9 +270,9 @@ class TaskWorker:
 
     def _models(self) -> DatasetModels:
         with self._loading:
-            if self._crew is None:
-                self._crew = self._recipe.crew()
-            return self._crew
+            if self._loaded is None:
+                self._loaded = self._recipe.load()
+            return self._loaded
 
 
 # Loads the models of a dataset in the worker that uses them, from factories that can be sent there.
@@ -346,7 +346,7 @@ class VerifierThere:
 
 
 @dataclass(frozen=True)
-class CrewThere:
+class ModelFactories:
     """All models of a dataset, and what counts as a failure. `load` loads them."""
 
     sources: tuple[GeneratorThere | IndexThere | TableThere, ...]
@@ -372,7 +372,7 @@ class CrewThere:
         result |= {f"classifier {loader.name}": loader.revision for loader in self.judges}
         return result if self.verifier is None else {**result, f"verifier {self.verifier.name}": self.verifier.revision}
 
-    def named(self, names: Sequence[str]) -> CrewThere:
+    def named(self, names: Sequence[str]) -> ModelFactories:
         """Returns the same models under other names, in the order of `revisions`."""
         remaining = iter(names)
         return replace(

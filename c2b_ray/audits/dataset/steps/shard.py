@@ -285,7 +285,7 @@ class _Batch:
     """One batch on its way through the models."""
 
     wanted: Sequence[PlannedSample]
-    crew: DatasetModels
+    models: DatasetModels
     on_stage: OnStage
     details: dict[int, str] = field(default_factory=dict)
 
@@ -311,7 +311,7 @@ class _Batch:
                 codes[index], self.details[index] = CODE[NOT_VERIFIED], verified
                 continue
             codes[index] = CODE[CANDIDATE]
-            source = self.crew.sources[self.wanted[index].draw % len(self.crew.sources)]
+            source = self.models.sources[self.wanted[index].draw % len(self.models.sources)]
             image = samples[index]
             assert image.pixels is not None
             marks = fingerprint(image.pixels), thumbnail(image.pixels), windows(image.pixels)
@@ -319,7 +319,7 @@ class _Batch:
         return Outcome(codes, self.details, candidates)
 
     def _draw(self) -> list[SampledImage]:
-        began, sources = time.monotonic(), self.crew.sources
+        began, sources = time.monotonic(), self.models.sources
         if len(sources) == 1:
             samples = sources[0].draw(self.wanted)
         else:
@@ -340,26 +340,28 @@ class _Batch:
         )
         labels = [self.wanted[index].caption.label for index in indices.tolist()]
         verdicts = []
-        for judge in self.crew.judges:
+        for judge in self.models.judges:
             logits = judge.classifier.logits(pixels, keys)
             truths = [judge.truths[label] for label in labels]
             truth = truths[0] if len(set(labels)) == 1 else Truth.stacked(truths)
             verdicts.append(
                 Verdict(
-                    judge, logits, decide(logits, truth, self.crew.rule, self.crew.confidence, self.crew.true_below)
+                    judge,
+                    logits,
+                    decide(logits, truth, self.models.rule, self.models.confidence, self.models.true_below),
                 )
             )
-        self.on_stage("classify", len(samples) * len(self.crew.judges), time.monotonic() - began)
+        self.on_stage("classify", len(samples) * len(self.models.judges), time.monotonic() - began)
         return verdicts
 
     def _verify(self, samples: Sequence[SampledImage], indices: Sequence[int]) -> list[str | None]:
         """Returns for each of these images the label that the verifier sees, or why it sees none; None where there is
         no verifier."""
-        if self.crew.verifier is None or not indices:
+        if self.models.verifier is None or not indices:
             return [None] * len(indices)
         began = time.monotonic()
         images = [pixels for index in indices if (pixels := samples[index].pixels) is not None]
-        labels = self.crew.verifier.seen(images)
+        labels = self.models.verifier.seen(images)
         self.on_stage("verify", len(indices), time.monotonic() - began)
         return [label or f"no answer: {error}" for label, error in labels]
 

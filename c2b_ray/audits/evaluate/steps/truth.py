@@ -215,7 +215,11 @@ def truth_biases(
     `tested`: the same where, in addition, the test of |difference| ≤ τ is rejected (false discovery rate α over all
     rows). `pictures`: a number for the picture of each row: of copies of one, a cell counts the first.
     """
-    counted_cells = cells if pictures is None else {cell: _once(sides, pictures) for cell, sides in cells.items()}
+    counted_cells = (
+        cells
+        if pictures is None
+        else {cell: (once(sides[0], pictures), once(sides[1], pictures)) for cell, sides in cells.items()}
+    )
     correct, total = np.moveaxis(_counts(counted_cells, right), -1, 0)
     scores = stats.bias_scores(correct, total)[:, 0]
     p = stats.bias_score_p_values(correct, total, tau)[:, 0]
@@ -245,10 +249,6 @@ def truth_biases(
 def once(rows: Ints, pictures: Ints) -> Ints:
     """Returns the first of these rows of each picture."""
     return rows[np.sort(np.unique(pictures[rows], return_index=True)[1])]
-
-
-def _once(sides: Rows, pictures: Ints) -> Rows:
-    return once(sides[0], pictures), once(sides[1], pictures)
 
 
 def _counts(cells: Mapping[TruthCell, Rows], right: Mapping[str, TruthAnswers]) -> NDArray[np.int64]:

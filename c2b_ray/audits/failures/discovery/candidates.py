@@ -1,6 +1,6 @@
 """Captions that are tried, each with its text, its sentences and its origin: rows of `tables.CANDIDATES`.
 
-It checks captions that a person or a file provides; `refine` and `clusters` make others.
+It checks captions that a person or a file provides; `refinement` and `clusters` make others.
 """
 
 from __future__ import annotations

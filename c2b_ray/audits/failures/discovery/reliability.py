@@ -96,16 +96,16 @@ def reliability(
     return pa.Table.from_pylist(rows, RELIABILITY)
 
 
-def unreliable_labels(table: pa.Table, least: float = LEAST_RATE) -> dict[str, str]:
-    """Returns label → why it is not to be trusted: its images certainly show it less often than `least`, or none could
-    be checked."""
+def unreliable_labels(table: pa.Table) -> dict[str, str]:
+    """Returns label → why it is not to be trusted: its images certainly show it less often than `LEAST_RATE`, or none
+    could be checked."""
     result = {}
     for row in table.to_pylist():
         if row["attribute"] is not None:
             continue
         if row["images"] == 0:
             result[row["label"]] = f"no image of {row['generator']} could be verified"
-        elif row["rate_high"] < least:
+        elif row["rate_high"] < LEAST_RATE:
             result[row["label"]] = f"{row['shown']} of {row['images']} images of {row['generator']} show it"
     return result
 
@@ -123,7 +123,9 @@ def _row(
     parent_shown = None
     if hierarchy is not None:
         hierarchy.check([label])
-        parent_shown = sum(n for name, n in counts.items() if name == label or _shares(hierarchy, name, label))
+        parent_shown = sum(
+            n for name, n in counts.items() if name == label or (name != OTHER and hierarchy.shares_parent(name, label))
+        )
     return {
         "generator": generator,
         "label": label,
@@ -136,10 +138,6 @@ def _row(
         "rate_low": low,
         "rate_high": high,
     }
-
-
-def _shares(hierarchy: Hierarchy, name: str, label: str) -> bool:
-    return name != OTHER and hierarchy.shares_parent(name, label)
 
 
 # Asks a verifier what images of a label show, for `reliability`. It knows only bytes and answers.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypedDict
 
@@ -66,6 +66,23 @@ class Decisions:
     top3: NDArray[np.int64]  # (images, 3): labels that are among the three likeliest for certain, likeliest first; −1
     confidence: NDArray[np.float32]  # the probability of the likeliest label; NaN where there is no answer
     answered: Mask  # False where the logits are not numbers (NaN or +inf)
+
+
+def truths_by_label(
+    rule: FailureRule,
+    outputs: Mapping[str, Sequence[int]],
+    labels: int,
+    kin: Callable[[Sequence[int]], Mask] | None,
+) -> dict[str, Truth]:
+    """Returns the truth of each class in a label space of `labels`. `outputs`: the class's positions there. `kin`:
+    returns the labels that share a parent with some; None without a hierarchy. Raises what `check_rule` does."""
+    truths = {}
+    for name, positions in outputs.items():
+        members = np.zeros(labels, bool)
+        members[list(positions)] = True
+        truths[name] = Truth(members, kin(positions) if kin is not None and needs_parents(rule) else None)
+        check_rule(rule, truths[name], name)
+    return truths
 
 
 def check_rule(rule: FailureRule, truth: Truth, name: str) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 
 from c2b_ray.audits.failures.discovery.clusters import describe
-from c2b_ray.audits.failures.discovery.reliability import inspect
 from c2b_ray.audits.failures.discovery.rounds import (
     AnswerRules,
     Draws,
@@ -31,6 +31,8 @@ from c2b_ray.steps.draw import ImageSource
 from c2b_ray.tables import ANSWERS, DESCRIPTIONS, ROUNDS
 from c2b_ray.tables.failures import PICTURES
 
+S = TypeVar("S")
+M = TypeVar("M")
 DRAWS_AT_ONCE = 4096
 """Draws of the rounds that a process gets at once."""
 ROUND_STAGE = StageConfig(ROUNDS, stage="generate", rows_per_file=64, most_weight=DRAWS_AT_ONCE)
@@ -53,19 +55,18 @@ class RoundStage:
 
     runner: Runner
     source: Callable[[], Draws]
-    contenders: tuple[DiscoveryClassifier, ...]
+    classifiers: tuple[DiscoveryClassifier, ...]
     out: str
     seed: int
 
     def run(self, orders: pa.Table, on_progress: OnProgress) -> None:
         """Writes a round (`tables.ROUNDS`) per order and classifier, except those that are written already."""
-        total = orders.num_rows * len(self.contenders)
+        total = orders.num_rows * len(self.classifiers)
         config = replace(ROUND_STAGE, total=total, weigh=_draws)
-        load = partial(_loaded, self.source, self.contenders)
         self.runner.run(
             replace(Rows.of(orders, _BLOCK), total=total),
             draw_rounds,
-            load,
+            partial(_loaded, RoundModels, self.source, self.classifiers),
             self.out,
             id_column="round_id",
             config=config,
@@ -77,17 +78,17 @@ def answer_all(
     runner: Runner,
     rows: pa.Table,
     source: Callable[[], ImageSource],
-    contenders: tuple[DiscoveryClassifier, ...],
+    classifiers: tuple[DiscoveryClassifier, ...],
     out: str,
     on_progress: OnProgress,
 ) -> None:
     """Writes a row of `tables.ANSWERS` per labelled image (`answer_id`, `row`, `label`) and classifier into parts
     under `out`."""
-    total = rows.num_rows * len(contenders)
+    total = rows.num_rows * len(classifiers)
     runner.run(
         replace(Rows.of(rows, _IMAGES), total=total),
         answer_images,
-        partial(_labelled_models, source, contenders),
+        partial(_loaded, LabelledModels, source, classifiers),
         out,
         id_column="answer_id",
         config=replace(ANSWER, total=total),
@@ -106,36 +107,19 @@ def read_pictures(
 
 
 def describe_all(
-    runner: Runner, images: pa.Table, captioner: Callable[[], Captioner], out: str, on_progress: OnProgress
+    runner: Runner,
+    images: pa.Table,
+    captioner: Callable[[], Captioner],
+    out: str,
+    on_progress: OnProgress,
+    step: Callable[[pa.Table, Captioner], pa.Table] = describe,
 ) -> None:
-    """Writes a row of `tables.DESCRIPTIONS` per image (`description_id`, `label`, `image`) into parts under `out`."""
-    config = replace(DESCRIBE, total=images.num_rows)
-    runner.run(
-        Rows.of(images, _BLOCK),
-        describe,
-        captioner,
-        out,
-        id_column="description_id",
-        config=config,
-        on_progress=on_progress,
-    )
+    """Writes a row of `tables.DESCRIPTIONS` per image (`description_id`, `label`, `image`) into parts under `out`.
 
-
-def inspect_all(
-    runner: Runner, images: pa.Table, verifier: Callable[[], Captioner], out: str, on_progress: OnProgress
-) -> None:
-    """Writes what a verifier sees in each image (`description_id`, `label`, `labels`, `image`), as
-    `tables.DESCRIPTIONS`, into parts under `out`."""
-    config = replace(DESCRIBE, total=images.num_rows)
-    runner.run(
-        Rows.of(images, _BLOCK),
-        inspect,
-        verifier,
-        out,
-        id_column="description_id",
-        config=config,
-        on_progress=on_progress,
-    )
+    `step`: `describe`, or `inspect`, which answers what a verifier sees among the column `labels`.
+    """
+    rows, config = Rows.of(images, _BLOCK), replace(DESCRIBE, total=images.num_rows)
+    runner.run(rows, step, captioner, out, id_column="description_id", config=config, on_progress=on_progress)
 
 
 def _draws(orders: pa.Table) -> Sequence[int]:
@@ -143,18 +127,15 @@ def _draws(orders: pa.Table) -> Sequence[int]:
     return draws
 
 
-def _labelled_models(source: Callable[[], ImageSource], contenders: Sequence[DiscoveryClassifier]) -> LabelledModels:
-    return LabelledModels(source(), _classifiers(contenders))
-
-
-def _loaded(source: Callable[[], Draws], contenders: Sequence[DiscoveryClassifier]) -> RoundModels:
-    return RoundModels(source(), _classifiers(contenders))
-
-
-def _classifiers(contenders: Sequence[DiscoveryClassifier]) -> tuple[tuple[Classifier, AnswerRules], ...]:
-    classifiers = []
-    for contender in contenders:
-        classifier = contender.classifier()
-        check_revision(contender.decider.classifier, classifier.revision, contender.decider.revision)
-        classifiers.append((classifier, contender.decider))
-    return tuple(classifiers)
+def _loaded(
+    kind: Callable[[S, tuple[tuple[Classifier, AnswerRules], ...]], M],
+    source: Callable[[], S],
+    classifiers: Sequence[DiscoveryClassifier],
+) -> M:
+    """Returns `kind` of the source and the classifiers, loaded in the process that calls it."""
+    pairs = []
+    for entry in classifiers:
+        classifier = entry.classifier()
+        check_revision(entry.decider.classifier, classifier.revision, entry.decider.revision)
+        pairs.append((classifier, entry.decider))
+    return kind(source(), tuple(pairs))

@@ -1,6 +1,6 @@
 """Captions as a baseline prompt and sentences behind it: "a realistic photograph of a fly (insect). it is on a flower."
 
-A caption is split into its sentences, which are recombined (Wiles et al. 2022, section 3). `clauses` turns a
+A caption is split into its sentences, which are recombined (Wiles et al. 2022, section 3). `statements` turns a
 captioner's free text into such sentences. It knows texts, not images or models.
 """
 
@@ -103,7 +103,7 @@ def behind(text: str, label: str) -> tuple[str, list[str]]:
 
 
 def usable(
-    sentences: Iterable[str], label: str, others: Collection[str] = (), most_words: int = MOST_WORDS
+    sentences: Iterable[str], label: str, others: Collection[str] = ()
 ) -> tuple[list[str], list[DroppedSentence]]:
     """Returns the sentences that may stand behind a prompt, and why each other one may not.
 
@@ -114,7 +114,7 @@ def usable(
     dropped: list[DroppedSentence] = []
     for sentence in sentences:
         shortened = _about_it(sentence, label)
-        if reason := _refused(shortened, label, others, most_words):
+        if reason := _refused(shortened, label, others):
             dropped.append(DroppedSentence(sentence, reason))
         else:
             usable_sentences.append(shortened)
@@ -162,14 +162,14 @@ def uncapitalised(text: str) -> str:
     return text if first != first.capitalize() or first == "I" else f"{text[:1].lower()}{text[1:]}"
 
 
-def _refused(sentence: str, label: str, others: Collection[str], most_words: int) -> str | None:
+def _refused(sentence: str, label: str, others: Collection[str]) -> str | None:
     if any(mentions(sentence, other) for other in others if normalise(other) != normalise(label)):
         return "names_class"
     if mentions(sentence, label):
         return "names_label"
     if _words(sentence) <= _SAYS_NOTHING:
         return "says_nothing"
-    return "too_long" if len(sentence.split()) > most_words else None
+    return "too_long" if len(sentence.split()) > MOST_WORDS else None
 
 
 # Splits a captioner's description into short sentences about the image: "a photo of a bus, in red" → "it is in

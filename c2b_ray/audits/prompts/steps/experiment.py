@@ -1,4 +1,4 @@
-"""The experiment on words: families, contexts and blocks, and which words raise which value."""
+"""The experiment on words: its families, contexts and blocks, which words raise which value, and what it would miss."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Prompts that no search has found: written by people, from templates, by a language model, by one that is told the
-value.
+"""Prompts that no search has found, and how often the images of any prompt show a value, as a captioner judges them.
 
-They are rows of the paper's table. It knows roles and the instructions, not how prompts are judged.
+People, templates and a language model write such prompts, one of them told the value: rows of the paper's table.
 """
 
 from __future__ import annotations

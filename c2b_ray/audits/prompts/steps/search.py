@@ -222,39 +222,39 @@ class RankedCandidates:
     used: int
 
 
-def best(candidates: Candidates, guide: Counted, contest: CandidateSelection) -> RankedCandidates:
+def best(candidates: Candidates, guide: Counted, selection: CandidateSelection) -> RankedCandidates:
     """Returns the winners among the candidates; in a race the better half remains after each round."""
     bias = np.full(len(candidates.texts), np.nan)
 
     def sorted_by_score(indices: Indices, used: int) -> Indices:
-        shares = guide.probabilities([candidates.texts[int(i)] for i in indices], contest.seeds[:used])
-        weight = _OF_PARENT * contest.step if contest.raced else 0
+        shares = guide.probabilities([candidates.texts[int(i)] for i in indices], selection.seeds[:used])
+        weight = _OF_PARENT * selection.step if selection.raced else 0
         bias[indices] = _shrunken(shares, candidates.before[indices], weight)
-        return indices[np.argsort(-(candidates.priors[indices] + contest.weight * bias[indices]), kind="stable")]
+        return indices[np.argsort(-(candidates.priors[indices] + selection.weight * bias[indices]), kind="stable")]
 
     remaining, used = np.arange(len(candidates.texts)), 0
     while True:
-        used = min(used + contest.step, len(contest.seeds))
+        used = min(used + selection.step, len(selection.seeds))
         remaining = sorted_by_score(remaining, used)
         half = -(-len(remaining) // 2)
-        if half <= contest.keep or used == len(contest.seeds):
+        if half <= selection.keep or used == len(selection.seeds):
             break
         remaining = remaining[:half]
-    winners = np.array(_capped(remaining.tolist(), candidates.parents, contest), np.intp)
-    if len(winners) < len(candidates.texts) and used < len(contest.seeds):
-        used = min(used + contest.step, len(contest.seeds))
+    winners = np.array(_capped(remaining.tolist(), candidates.parents, selection), np.intp)
+    if len(winners) < len(candidates.texts) and used < len(selection.seeds):
+        used = min(used + selection.step, len(selection.seeds))
         winners = sorted_by_score(winners, used)
     return RankedCandidates(winners.tolist(), bias, used)
 
 
-def _capped(order: Sequence[int], parents: Sequence[int], contest: CandidateSelection) -> list[int]:
+def _capped(order: Sequence[int], parents: Sequence[int], selection: CandidateSelection) -> list[int]:
     """Returns the first of the order that may win together, and others where there are too few of them."""
     first: list[int] = []
     spare: list[int] = []
     for i in order:
         siblings = sum(parents[other] == parents[i] for other in first)
-        (first if parents[i] < 0 or siblings < contest.of_parent else spare).append(i)
-    return [*first, *spare][: contest.keep]
+        (first if parents[i] < 0 or siblings < selection.of_parent else spare).append(i)
+    return [*first, *spare][: selection.keep]
 
 
 def _shrunken(shares: Shares, parents: Shares, images: int) -> Shares:
@@ -421,14 +421,14 @@ class Search:
             return []
         settings = self.settings
         seeds = (*self._seeds[self._turn :], *self._seeds[: self._turn])
-        contest = CandidateSelection(keep, settings.of_parent, settings.weight, seeds, settings.raced)
+        selection = CandidateSelection(keep, settings.of_parent, settings.weight, seeds, settings.raced)
         pool = Candidates(
             [beam.text for beam in candidates],
             np.array([beam.log_prior for beam in candidates]),
             [beam.parent for beam in candidates],
             np.array([beam.bias for beam in candidates]),
         )
-        ranked = best(pool, self.guide, contest)
+        ranked = best(pool, self.guide, selection)
         self._turn = (self._turn + ranked.used) % len(self._seeds)
         return [replace(candidates[i], bias=float(ranked.bias[i])) for i in ranked.order]
 

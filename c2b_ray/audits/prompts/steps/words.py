@@ -1,4 +1,4 @@
-"""Minimal edits of prompts: the position of a word, the prompt without it, the prompt with another word instead.
+"""Words of prompts: where they stand, prompts without them or with others, their inflections, and which name a value.
 
 It knows the English that captions are made of: articles, prepositions, "that is". It knows no model.
 """
@@ -74,14 +74,10 @@ class Occurrence:
         while (
             self.slot[1] == "end"
             and position
-            and (self.tokens[position - 1].lower() in _FUNCTION or not _is_word(self.tokens[position - 1]))
+            and (self.tokens[position - 1].lower() in _FUNCTION or not self.tokens[position - 1][0].isalnum())
         ):
             position -= 1
         return position
-
-
-def _is_word(token: str) -> bool:
-    return token[0].isalnum()
 
 
 def occurrences(prompt: str) -> list[Occurrence]:

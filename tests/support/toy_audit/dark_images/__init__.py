@@ -15,9 +15,8 @@ from pydantic import Field
 
 from c2b_ray.audits.audit import Audit
 from c2b_ray.audits.gate import GateCell
-from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.progress import Listener
-from c2b_ray.audits.kit.session import Steps
+from c2b_ray.audits.kit.session import Steps, finished
 from c2b_ray.config.named import StrictModel, TablePath
 from c2b_ray.config.reading import ConfigFile
 from c2b_ray.stats import wilson_interval

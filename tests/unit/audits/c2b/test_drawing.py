@@ -9,7 +9,8 @@ from c2b_ray.audits.c2b.drawing import SourcePlan, from_generator
 from c2b_ray.audits.c2b.labelled import from_labels
 from c2b_ray.audits.c2b.run import open_c2b_run
 from c2b_ray.audits.c2b.sampling.selection import cells_of
-from c2b_ray.audits.c2b.scoring.score import score
+from c2b_ray.audits.c2b.scoring.score import scored
+from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.calibration import SeenImages
 from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.audits.kit.backend import HereBackend
@@ -162,7 +163,7 @@ def test_images_that_could_not_be_made_are_errors_all_the_way_to_the_scores(tmp_
     predictions = predict(images, Classifier(), classification("m", Classifier(), asked.classes, None))
     distinct = Distinct(images)
     known = VerifiedImages(verifications, CALIBRATION.empty_table(), distinct)
-    small, large = score(captions, draws, predictions, ["m"], 0.05, 0.05, known, distinct).to_pylist()
+    small, large = scored(captions, draws, predictions, ["m"], Thresholds(0.05, 0.05), known, distinct)[0].to_pylist()
     for row in (small, large):
         assert (row["n"], row["errors"], row["repeats"], row["doubt"]) == (38, 2, 0, None)
     assert (small["verdict"], large["verdict"]) == ("against", "for")
@@ -177,7 +178,7 @@ def test_images_that_confirm_are_made_with_other_seeds(tmp_path):
         run.write("captions", captions)
         plan = from_generator(asked, run, Models(), Steps())
     first = plan.select(all_of(captions, 14), NOTHING)
-    fresh = plan.select(all_of(captions, 14), NOTHING, besides=first.drawn["image_id"].to_pylist())
+    fresh = plan.select(all_of(captions, 14), NOTHING, excluded=first.drawn["image_id"].to_pylist())
     assert first.drawn.num_rows == fresh.drawn.num_rows == 28
     assert set(plan.wanted["image_id"].to_pylist()) == {
         *first.drawn["image_id"].to_pylist(),
@@ -186,7 +187,7 @@ def test_images_that_confirm_are_made_with_other_seeds(tmp_path):
     assert fresh.missing.equals(fresh.drawn)
     # Findings of some attributes are confirmed, and the cells of the others have no target.
     cell, of_cell = next(iter(cells_of(captions).items()))
-    drawn = plan.select({cell: 14}, NOTHING, besides=first.drawn["image_id"].to_pylist()).drawn
+    drawn = plan.select({cell: 14}, NOTHING, excluded=first.drawn["image_id"].to_pylist()).drawn
     assert drawn.equals(fresh.drawn.filter(pc.is_in(fresh.drawn["caption_id"], pa.array(of_cell))))
     assert drawn.num_rows == 14
 

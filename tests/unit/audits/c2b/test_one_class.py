@@ -5,8 +5,8 @@ import csv
 from labelled_tables import labelled
 
 from c2b_ray.audits.c2b.first_look import unanswered
-from c2b_ray.audits.c2b.scoring.score import score
-from c2b_ray.audits.c2b.thresholds import Limit
+from c2b_ray.audits.c2b.scoring.score import scored
+from c2b_ray.audits.c2b.thresholds import Limit, Thresholds
 from c2b_ray.config import read_audit
 from c2b_ray.models import catalog
 from c2b_ray.steps.classify import classification, predict
@@ -43,7 +43,7 @@ def test_an_answer_outside_the_only_class_is_wrong_and_named(tmp_path):
     for name, spec in asked.specs.items():
         classifier = catalog.classifier(spec)
         found[name] = predict(kept, classifier, classification(name, classifier, asked.classes, None, asked.right))
-    scores = score(captions, draws, found["fooled"], ["fooled"], asked.tau, asked.alpha).to_pylist()
+    scores = scored(captions, draws, found["fooled"], ["fooled"], Thresholds(asked.tau, asked.alpha))[0].to_pylist()
     fog = next(row for row in scores if row["bias_class"] == "fog")
     assert (fog["correct"], fog["n"], fog["mistaken_for"], fog["mistaken"]) == (0, EACH, "snowplow", EACH)
     assert fog["verdict"] == "against"

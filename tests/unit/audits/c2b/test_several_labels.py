@@ -21,7 +21,7 @@ from sklearn import metrics as oracle
 
 import c2b_ray
 from c2b_ray.audits.c2b.report.summary import summary
-from c2b_ray.audits.c2b.scoring.label_sets import labelled_images
+from c2b_ray.audits.c2b.scoring.metric import labelled_images
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.steps.labels import check_classes, not_compared
 from c2b_ray.storage.labelled import table_opener

@@ -68,7 +68,7 @@ def test_rates_transfer_and_consistency_are_counts_of_the_answers(dataset, tmp_p
     assert rates["failures of vit-half", "resnet third", "top1"]["rate"] == pytest.approx(np.mean(both))
     built = [keys[row["image_id"]] % 3 != 0 for row in rows_of(dataset) if row["answers"][1]["failed"]]
     assert rates[f"failures of {BUILT[1]}", "resnet third", "top1"]["rate"] == pytest.approx(np.mean(built))
-    assert [one.family for one in result.contestants] == ["resnet", "vit"]
+    assert [one.family for one in result.entries] == ["resnet", "vit"]
     known = json.loads((tmp_path / "out" / "results.json").read_text())
     assert known["captions"] == 6
     assert "Transfer, top-1" in (tmp_path / "out" / "index.html").read_text()

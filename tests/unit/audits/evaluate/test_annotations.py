@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 
 from c2b_ray.audits.evaluate.config import CelebATruth, EvaluateConfig, ImageNetXTruth
-from c2b_ray.audits.evaluate.sources import FACTORS, celeba, imagenet_x
-from c2b_ray.audits.evaluate.truth import truth_table
+from c2b_ray.audits.evaluate.truth import FACTORS, celeba, imagenet_x, truth_table
 from c2b_ray.errors import ConfigError, InputError
 
 NAMES = "5_o_Clock_Shadow Blond_Hair No_Beard Wearing_Hat Young"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from c2b_ray.audits.kit.tables_of_predictions import compared_with, said_of_tables
+from c2b_ray.audits.kit.models import compared_with, said_of_tables
 from c2b_ray.errors import SourceError
 from c2b_ray.storage.confined import cause_of
 

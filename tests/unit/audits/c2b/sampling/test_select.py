@@ -56,11 +56,11 @@ class Seen:
 CELL = ("p", "snow")
 
 
-def look_until_done(pools, target, good, besides=()):
+def look_until_done(pools, target, good, excluded=()):
     """Looks at what is missing until nothing is; the selection, and how many rounds it took."""
     looked, rounds = set(), 0
     while True:
-        found = pools.select({CELL: target}, Seen(good, looked), besides)
+        found = pools.select({CELL: target}, Seen(good, looked), excluded)
         if not found.missing.num_rows:
             return found, rounds
         new = set(found.missing["image_id"].to_pylist())
@@ -180,7 +180,7 @@ def test_some_images_can_be_left_out():
     pool = [f"i{n}" for n in range(100)]
     made = CellPools(captions_of("a"), nearest_of({"snow-0": pool}), ACCEPTED, 0)
     first = look_until_done(made, 40, pool)[0].drawn["image_id"].to_pylist()
-    fresh = look_until_done(made, 40, pool, besides=first)[0]
+    fresh = look_until_done(made, 40, pool, excluded=first)[0]
     assert fresh.drawn.num_rows == 40
     assert not set(fresh.looked["image_id"].to_pylist()) & set(first)
 

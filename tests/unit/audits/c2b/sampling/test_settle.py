@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from c2b_ray.audits.c2b.sampling.settled import evidence_of, open_groups, settled
-from c2b_ray.audits.c2b.scoring.score import score
+from c2b_ray.audits.c2b.scoring.score import scored
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.stats import confidence_sequence, sequential_evidence, sequential_verdicts
@@ -66,7 +66,7 @@ class Made:
         return at
 
     def settled(self):
-        return settled(score(*self.tables, ["m"], *LEVELS), [("m", self.look())], LEVELS)
+        return settled(scored(*self.tables, ["m"], LEVELS)[0], [("m", self.look())], LEVELS)
 
 
 def assert_rounds(found, outcomes):
@@ -155,7 +155,7 @@ def test_doubts_that_stay_close_a_group(changes, still_open):
 
 def test_settled_scores_hold_the_evidence_and_hulls_of_the_limits():
     made = Made().add("snow", [0] * 50 + [1] * 10).add("rain", [1] * 60)
-    plain, at = score(*made.tables, ["m"], *LEVELS), made.look()
+    plain, at = scored(*made.tables, ["m"], LEVELS)[0], made.look()
     rows = settled(plain, [("m", at)], LEVELS).to_pylist()
     for i, (row, before) in enumerate(zip(rows, plain.to_pylist(), strict=True)):
         assert row["phi"] == before["phi"]
@@ -171,14 +171,14 @@ def test_settled_scores_hold_the_evidence_and_hulls_of_the_limits():
 
 def test_where_the_corrected_score_does_not_bear_it_out_a_verdict_is_open():
     made = Made().add("snow", [0] * 60).add("rain", [1] * 60)
-    rows = score(*made.tables, ["m"], *LEVELS).to_pylist()
+    rows = scored(*made.tables, ["m"], LEVELS)[0].to_pylist()
     for row in rows:  # as the verifier sorts them these images differ; corrected for its errors they need not
         row |= {"shown": 0.7, "p_value": 0.3}
     checked = settled(pa.Table.from_pylist(rows, SCORES), [("m", made.look())], LEVELS)
     assert checked["verdict"].to_pylist() == ["undetermined"] * 2
     assert checked["undetermined_because"].to_pylist() == ["too few images"] * 2
     same = Made().add("snow", [1] * 400).add("rain", [1] * 400)
-    rows = score(*same.tables, ["m"], *LEVELS).to_pylist()
+    rows = scored(*same.tables, ["m"], LEVELS)[0].to_pylist()
     (unverified, *_) = settled(pa.Table.from_pylist(rows, SCORES), [("m", same.look())], LEVELS).to_pylist()
     assert (unverified["basis"], unverified["verdict"]) == ("captions", "undetermined")
     assert "was not measured" in unverified["undetermined_because"]
@@ -194,7 +194,7 @@ def test_where_the_corrected_score_does_not_bear_it_out_a_verdict_is_open():
 def test_where_captions_drew_the_images_a_verdict_is_borne_out_by_captions_as_well():
     # Four captions of snow are right, one always wrong: one wrong caption of five says little about snow.
     made = Made(captions=5).add("snow", [0, 1, 1, 1, 1] * 80).add("rain", [1] * 400)
-    score_alone, at = score(*made.tables, ["m"], *LEVELS), made.look()
+    score_alone, at = scored(*made.tables, ["m"], LEVELS)[0], made.look()
     assert sequential_verdicts(at.evidence, *LEVELS) == ["against", "for"]  # as if images were drawn one by one
     rows = settled(score_alone, [("m", at)], LEVELS).to_pylist()
     assert [row["verdict"] for row in rows] == ["undetermined"] * 2
@@ -212,7 +212,7 @@ def test_an_image_keeps_its_round_whatever_else_draws_it():
 
 def test_evidence_may_be_thinner_than_the_score_s_and_then_the_verdict_is_open():
     made = Made().add("snow", [0] * 10 + [1] * 10).add("rain", [1] * 17 + [0] * 3)
-    plain = score(*made.tables, ["m"], *LEVELS)
+    plain = scored(*made.tables, ["m"], LEVELS)[0]
     assert plain["verdict"].to_pylist() == ["against", "for"]
     assert plain["group"].to_pylist() == [1, 1]
     rows = settled(plain, [("m", made.look())], LEVELS)
@@ -223,10 +223,10 @@ def test_evidence_may_be_thinner_than_the_score_s_and_then_the_verdict_is_open()
 
 def test_a_doubt_stays_whatever_the_evidence():
     made = Made().add("snow", [0] * 60).add("rain", [1] * 60)
-    rows = score(*made.tables, ["m"], *LEVELS).to_pylist()
+    rows = scored(*made.tables, ["m"], LEVELS)[0].to_pylist()
     rows[0] |= {"doubt": "only 10% of the images show a bus", "verdict": "undetermined", "p_value": math.nan}
     rows[0] |= {"q_value": math.nan}
-    doubted = pa.Table.from_pylist(rows, score(*made.tables, ["m"], *LEVELS).schema)
+    doubted = pa.Table.from_pylist(rows, scored(*made.tables, ["m"], LEVELS)[0].schema)
     first, second = settled(doubted, [("m", made.look())], LEVELS).to_pylist()
     assert (first["verdict"], first["doubt"]) == ("undetermined", "only 10% of the images show a bus")
     assert math.isnan(first["p_value"])

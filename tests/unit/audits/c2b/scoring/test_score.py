@@ -3,7 +3,8 @@ import math
 import pyarrow as pa
 import pytest
 
-from c2b_ray.audits.c2b.scoring.score import score
+from c2b_ray.audits.c2b.scoring.score import scored
+from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.propose import propose
 from c2b_ray.tables import DRAWS, PREDICTIONS
@@ -24,7 +25,7 @@ def run(counts, tau=0.05, alpha=0.05, captions_per_cell=1, source="retrieve"):
                 names = {"prediction_id": f"m-{image}", "image_id": image, "classifier": "m", "revision": "1"}
                 predictions.append({**names, "predicted_class": answer, "error": error})
     tables = pa.Table.from_pylist(draws, DRAWS), pa.Table.from_pylist(predictions, PREDICTIONS)
-    rows = score(captions, *tables, ["m"], tau, alpha).to_pylist()
+    rows = scored(captions, *tables, ["m"], Thresholds(tau, alpha))[0].to_pylist()
     return {row["bias_class"]: row for row in rows}
 
 
@@ -95,7 +96,7 @@ def test_values_that_share_their_images_are_not_clear_of_one_another():
         names = {"prediction_id": f"{i}", "image_id": f"{i}", "classifier": "m", "revision": "1"}
         predictions.append({**names, "predicted_class": "bus" if i % 10 else "boat"})
     tables = pa.Table.from_pylist(draws, DRAWS), pa.Table.from_pylist(predictions, PREDICTIONS)
-    for row in score(captions, *tables, ["m"], 0.05, 0.05).to_pylist():
+    for row in scored(captions, *tables, ["m"], Thresholds(0.05, 0.05))[0].to_pylist():
         assert (row["shared"], row["verdict"]) == (2000, "undetermined")
 
 

@@ -15,7 +15,7 @@ from c2b_ray.audits.c2b.verification.calibration import (
 )
 from c2b_ray.audits.c2b.verification.calibration import calibrate as stage
 from c2b_ray.audits.c2b.verification.calibration import counted as answers_counted
-from c2b_ray.audits.c2b.verification.verifier import SELF_TRUST, self_assessed_calibration
+from c2b_ray.audits.c2b.verification.verified import SELF_TRUST, self_assessed_calibration
 from c2b_ray.engine.here import InProcess
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.steps.observe import CLASS
@@ -25,9 +25,9 @@ from c2b_ray.tables import CALIBRATION, VERIFICATIONS
 
 def calibrate(labels, source, captioner, checks, seed):
     """The step without a stage: the questions, asked in batches, counted."""
-    questions, beholder = to_ask(labels, source.revision, checks, seed), VerifierSource(captioner, source)
+    questions, verifier_source = to_ask(labels, source.revision, checks, seed), VerifierSource(captioner, source)
     parts = [questions.slice(start, BATCH) for start in range(0, max(1, questions.num_rows), BATCH)]
-    return answers_counted(pa.concat_tables([ask(part, beholder, checks) for part in parts]))
+    return answers_counted(pa.concat_tables([ask(part, verifier_source, checks) for part in parts]))
 
 
 class Source:

@@ -4,8 +4,9 @@ import pytest
 from cell_tables import cell_images
 from verified_images import PERFECT, Made
 
-from c2b_ray.audits.c2b.scoring.score import score
-from c2b_ray.audits.c2b.verification.verifier import SELF_TRUST, VerifierSkill
+from c2b_ray.audits.c2b.scoring.score import scored
+from c2b_ray.audits.c2b.thresholds import Thresholds
+from c2b_ray.audits.c2b.verification.verified import SELF_TRUST, VerifierSkill
 from c2b_ray.steps.observe import CLASS, OTHER
 from c2b_ray.tables import CALIBRATION, DRAWS, PREDICTIONS, VERIFICATIONS
 
@@ -94,7 +95,7 @@ def test_images_drawn_from_those_that_the_verifier_accepted_are_corrected_by_the
                 made.draws.pop()
     tables = pa.Table.from_pylist(made.draws, DRAWS), pa.Table.from_pylist(made.predictions, PREDICTIONS)
     verified = made.verified(known).drawn_from(cell_images({("bus", "weather"): pool}))
-    snow, rain = score(made.captions, *tables, ["m"], 0.05, 0.05, verified).to_pylist()
+    snow, rain = scored(made.captions, *tables, ["m"], Thresholds(0.05, 0.05), verified)[0].to_pylist()
     assert snow["phi_observed"] == pytest.approx(-0.35 * 0.6, abs=0.06)
     assert snow["phi_low"] < -0.35 < snow["phi_high"]
     assert snow["shown"] == pytest.approx(0.8, abs=0.03)

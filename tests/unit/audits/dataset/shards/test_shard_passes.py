@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from toy_dataset import BLACK, CAP, CAPTIONS, DRAWS, NAN, Mover, build, crew, kind, picture
+from toy_dataset import BLACK, CAP, CAPTIONS, DRAWS, NAN, Mover, build, kind, picture, toy_models
 
 from c2b_ray.audits.dataset.steps.fingerprint import alike, differing_bits, fingerprint, thumbnail
 from c2b_ray.audits.dataset.steps.plan import seed_of_draw
@@ -51,14 +51,14 @@ def test_rows_and_drops_are_those_of_a_plain_loop(tmp_path, shard_draws, distanc
 
 
 def test_what_does_not_show_its_label_is_left_out_with_what_it_shows(tmp_path):
-    rows, drops, _ = build(tmp_path / "out", make=partial(crew, verified=True))
+    rows, drops, _ = build(tmp_path / "out", make=partial(toy_models, verified=True))
     assert rows == []
     unseen = {row["detail"] for row in drops if row["reason"] == "label_not_verified"}
     assert unseen == {"something else", "no answer: dim"}
 
 
 def test_copies_that_are_moved_by_a_pixel_are_left_out_in_datasets_of_format_3(tmp_path):
-    moving = partial(crew, generator=Mover)
+    moving = partial(toy_models, generator=Mover)
     rows, drops, _ = build(tmp_path / "new", make=moving)
     # Of the six pictures boats fail on two that the classifier answers (numbers 0 and 2), mugs on three.
     assert Counter(row["label"] for row in rows) == {"boat": 2, "mug": 3}

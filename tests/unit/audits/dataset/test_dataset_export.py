@@ -19,9 +19,9 @@ from synthetic_dataset import Recipe, dataset_rows, write_dataset
 from torchvision.datasets import ImageFolder
 
 from c2b_ray.audits.dataset import export as exporting
+from c2b_ray.audits.dataset import formats as card
 from c2b_ray.audits.dataset.export import FORMATS, export
-from c2b_ray.audits.dataset.formats import huggingface as card
-from c2b_ray.audits.dataset.formats.kit import ExportedRows
+from c2b_ray.audits.dataset.formats import ExportedRows
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.errors import ConfigError, RunError, SourceError
 from c2b_ray.report.formats.folder import WORK, Folder, folder_names
@@ -98,16 +98,18 @@ def test_every_format_of_images_is_one_that_torchvision_lists_and_has_the_same_p
     ],
 )
 def test_the_card_names_a_category_of_sizes_of_the_hub(rows, category):
-    text = card.text(ExportedRows(rows, {"cat": rows}, {"classifier": "m"}, {}, None), {}, "")
+    text = card.readme(ExportedRows(rows, {"cat": rows}, {"classifier": "m"}, {}, None), {}, "")
     assert yaml.safe_load(text.split("---\n")[1])["size_categories"] == [category]
 
 
 def test_the_card_of_a_tables_images_does_not_call_them_drawn_or_synthetic():
     config = {"classifier": "a", "images": {"labelled": {"table": "photos"}, "generate": None, "index": None}}
-    text = card.text(ExportedRows(3, {"cat": 3}, config, {}, None), {}, "")
+    text = card.readme(ExportedRows(3, {"cat": 3}, config, {}, None), {}, "")
     assert "synthetic" not in text
     assert "Labels are those of the table that the images come from" in text
-    drawn = card.text(ExportedRows(3, {"cat": 3}, {**config, "images": {"generate": {"model": "g"}}}, {}, None), {}, "")
+    drawn = card.readme(
+        ExportedRows(3, {"cat": 3}, {**config, "images": {"generate": {"model": "g"}}}, {}, None), {}, ""
+    )
     assert "synthetic" in drawn
     assert "was drawn to show" in drawn
 
