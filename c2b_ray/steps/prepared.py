@@ -71,15 +71,16 @@ def shown(
 
     `errors`: why a file is not opened; gets the reason why one is no picture. `saw`: is told of each picture.
     """
-    blocks = [np.empty((len(errors), *view.frame, 3), np.uint8) for view in views]
+    blocks = [np.zeros((len(errors), *view.frame, 3), np.uint8) for view in views]
     for row, data in enumerate(files):
-        pixels = None
-        if errors[row] is None:
-            pixels, errors[row] = decoded(data)
-        for view, block in zip(views, blocks, strict=True):
-            block[row] = 0 if pixels is None else view.shaped(pixels, view.shape)
-        if saw is not None and pixels is not None:
-            saw(row, pixels)
+        if errors[row] is not None:
+            continue
+        pixels, errors[row] = decoded(data)
+        if pixels is not None:
+            for view, block in zip(views, blocks, strict=True):
+                block[row] = view.shaped(pixels, view.shape)
+            if saw is not None:
+                saw(row, pixels)
     is_valid = pa.array([error is None for error in errors], pa.bool_())
     return {column_of(view.shape): _column(block, is_valid) for view, block in zip(views, blocks, strict=True)}
 
