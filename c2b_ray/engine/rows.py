@@ -45,10 +45,8 @@ def each_once(table: pa.Table, id_column: str) -> pa.Table:
         raise ValueError(f"{id_column} is null in {ids.null_count} rows of the source")
     if pa.types.is_list(ids.type):
         ids = pc.list_element(ids, 0)
-    if pc.count_distinct(ids).as_py() == table.num_rows:
-        return table
     _, first = np.unique(digests(ids), return_index=True)
-    return table.take(np.sort(first))
+    return table if len(first) == table.num_rows else table.take(np.sort(first))
 
 
 # What a stage writes: a table of answers, and with `SecondTable` a second table of the rows that were answered.
