@@ -26,7 +26,6 @@ from c2b_ray.engine.sources.clip_retrieval import Partition
 from c2b_ray.engine.sources.files import Location
 from c2b_ray.engine.stage import Rows, Runner, StageConfig, StageResult
 from c2b_ray.errors import RunError, SourceError
-from c2b_ray.models.index import build as faiss_build
 from c2b_ray.models.index.plan import MANIFEST, IndexWishes, Manifest
 from c2b_ray.roles import ImageIndex, Shape, TextImageEncoder
 from c2b_ray.steps.retrieve import CaptionSearch, embed, nearest, search
@@ -137,9 +136,16 @@ def build(
             files.write_table(f"{index_folder}/{ERRORS}", failed)
             _note(index_folder, _summary(out, made_by, manifest, failed.num_rows, left_out), listed)
 
-        manifest = _written(out, lambda destination: faiss_build.write(destination, *encoder, parts, wish, more=more))
+        write = _faiss_writer()
+        manifest = _written(out, lambda destination: write(destination, *encoder, parts, wish, more=more))
     files.remove_directory(building)
     return _summary(out, made_by, manifest, failed.num_rows, left_out)
+
+
+def _faiss_writer() -> Callable[..., Manifest]:
+    from c2b_ray.models.index.build import write  # with faiss: an audit that has no index starts without it
+
+    return write
 
 
 def _written(out: str, write: Callable[[str], Manifest]) -> Manifest:
@@ -172,7 +178,8 @@ def import_folder(
         _note(index_folder, _summary(out, made_by, manifest, manifest.skipped), listed)
 
     settings: dict[str, Any] = {"group_rows": 16384, "images_root": folder, "more": more}
-    manifest = _written(out, lambda destination: faiss_build.write(destination, *encoder, source, wish, **settings))
+    write = _faiss_writer()
+    manifest = _written(out, lambda destination: write(destination, *encoder, source, wish, **settings))
     return _summary(out, made_by, manifest, manifest.skipped)
 
 

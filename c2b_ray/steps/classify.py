@@ -551,7 +551,7 @@ def predict_all(images: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa
     """
     decoded = _Images.of(images)
     wanted = [set(row) for row in images["prediction_id"].to_pylist()]
-    tables = [PREDICTIONS.empty_table()]
+    tables = []
     for classifier in classifiers:
         ids = classifier.classification.prediction_ids(decoded.ids)
         rows = [row for row, prediction in enumerate(ids) if prediction in wanted[row]]
@@ -561,7 +561,7 @@ def predict_all(images: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa
                     decoded, rows, [ids[row] for row in rows], classifier.classifier, classifier.classification
                 )
             )
-    return pa.concat_tables(tables)
+    return pa.concat_tables(tables) if tables else PREDICTIONS.empty_table()
 
 
 def predict(images: pa.Table, classifier: Classifier, classification: Classification) -> pa.Table:

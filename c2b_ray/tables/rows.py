@@ -158,7 +158,8 @@ class _Bytes:
 
 
 def _json(part: Any) -> bytes:
-    return _ENCODER.encode(part).encode()
+    # Row numbers make most ids, and the encoder takes twenty times as long for a number. A bool is another type.
+    return b"%d" % part if type(part) is int else _ENCODER.encode(part).encode()
 
 
 @dataclass(frozen=True)

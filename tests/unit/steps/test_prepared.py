@@ -48,6 +48,7 @@ def test_each_shape_has_its_pixels_and_a_row_without_a_picture_its_error() -> No
             for row in (0, 4):
                 expected = shaped(decode(source["bytes"][row].as_py()), shape)
                 assert np.array_equal(blocks[column_of(shape)][row].reshape(*shape.frame, 3), expected)
+                assert not blocks[column_of(shape)][1:4].any()  # nothing of what the memory held before
         assert table[column_of(WIDE)].null_count == 3
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Annotated, Any, NotRequired, TypedDict
 
 import pyarrow as pa
@@ -78,6 +80,12 @@ def test_ids_stay_what_they_were():
 def test_many_ids_are_those_of_one_after_the_other():
     settings = (["bus", "boat"], [[0], [1, 2]], "top1")
     assert content_ids("predict", ["a", "ü"], *settings) == [content_id("predict", v, *settings) for v in ("a", "ü")]
+
+
+@pytest.mark.parametrize("part", [0, 12_345, -7, 2**70, True, False, 1.0, "1", None, [1, True]])
+def test_a_part_is_hashed_as_its_json(part):
+    data = json.dumps(part).encode()
+    assert content_id(part) == hashlib.blake2b(len(data).to_bytes(8, "big") + data, digest_size=10).hexdigest()
 
 
 @pytest.mark.parametrize("rows", [[], ["a"], ["a", 'with "quotes"', "é", "", "last"]])

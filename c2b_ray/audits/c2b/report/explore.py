@@ -16,7 +16,6 @@ from c2b_ray.audits.c2b.scoring.metric import LabelScores
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.errors import InputError, StorageError
 from c2b_ray.models import catalog
-from c2b_ray.models.index.faiss_index import FaissIndex
 from c2b_ray.report import words
 from c2b_ray.report.explore import MOST_ROWS, Answered, Explore, Images, Measured, Row, explore, sample
 from c2b_ray.report.redact import clean
@@ -158,6 +157,8 @@ def embeddings_of_index(config: AuditConfig, images: pa.Table) -> Embed:
     def embed(ids: Sequence[str]) -> NDArray[np.float64] | None:
         if not isinstance(path, str) or "://" in path:
             return None
+        from c2b_ray.models.index.faiss_index import FaissIndex  # with faiss, which most pages do without
+
         image_rows = images.filter(pc.is_in(images["image_id"], pa.array(ids, pa.string())))
         row_of = dict(zip(image_rows["image_id"].to_pylist(), image_rows["row"].to_pylist(), strict=True))
         rows = [row_of.get(image_id) for image_id in ids]
