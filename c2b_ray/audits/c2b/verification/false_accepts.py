@@ -24,7 +24,7 @@ from c2b_ray.audits.c2b.verification.verified import (
 from c2b_ray.names import normalise
 from c2b_ray.roles import Captioner, Floats, TextImageEncoder
 from c2b_ray.stats.noisy_labels import CalibrationCounts, Corrected, Run, corrected_runs, misfit_p_values
-from c2b_ray.stats.read_values import StandardisedCount, standardised_count, strata
+from c2b_ray.stats.read_values import StandardisedCount, rightly_refused, standardised_count, strata
 from c2b_ray.steps import encoded
 from c2b_ray.steps.answers import CellAnswers
 from c2b_ray.steps.cells import CellGroup, GroupName, images_of_cells, similarities
@@ -223,21 +223,22 @@ Float64s = NDArray[np.float64]
 class Predicted(NamedTuple):
     """For each value of a group, the share of accepted images that do not show the class, with limits (values,); NaN
     where no image was accepted or no negative is near its captions. `lacking` (values,): how many more negatives near
-    to the captions would tell whether the share exceeds `TOLD`; 0 where there are enough. `counted`: the share and its
-    variance, which give limits at other confidences; NaN where no image was accepted. `known` (values,): the negatives
-    near to its captions."""
+    to the captions would tell whether the share exceeds `TOLD`; 0 where there are enough. `counted`: the number of
+    images that do not show it, of `accepted` ones (values,), which gives limits at other confidences; NaN where no
+    image was accepted. `known` (values,): the negatives near to its captions."""
 
     share: Float64s
     low: Float64s
     high: Float64s
     lacking: NDArray[np.int64]
     counted: StandardisedCount
+    accepted: Float64s
     known: NDArray[np.int64]
 
     def limits(self, confidence: float, times: float = 1.0) -> tuple[Float64s, Float64s]:
         """Returns limits of the share, at most 1; `times`: as they would be with that many times the negatives."""
         low, high = self.counted.limits(confidence, times)
-        return np.minimum(low, 1.0), np.minimum(high, 1.0)
+        return np.minimum(low / self.accepted, 1.0), np.minimum(high / self.accepted, 1.0)
 
 
 @dataclass(frozen=True)
@@ -286,21 +287,21 @@ class FalseAccepts:
 
     def _predicted(self, group: CellGroup) -> Predicted:
         rows = [self._of_value(group, value) for value in range(len(group.values))]
-        *moments, negatives, needed = np.array(rows, np.float64).reshape(-1, 5).T
-        standardised = StandardisedCount(*moments)
-        low, high = standardised.limits(CONFIDENCE)
+        *moments, accepted, negatives, needed = np.array(rows, np.float64).reshape(-1, 7).T
+        counted = StandardisedCount(*moments)
+        low, high = (limit / accepted for limit in counted.limits(CONFIDENCE))
         lacking = np.where(high > 2 * TOLD, np.maximum(np.ceil(needed - negatives), 0.0), 0.0).astype(np.int64)
         share, low, high = (
-            np.where(negatives > 0, part, np.nan) for part in (standardised.value, low, np.minimum(high, 1.0))
+            np.where(negatives > 0, part, np.nan) for part in (counted.value / accepted, low, np.minimum(high, 1.0))
         )
-        return Predicted(share, low, high, lacking, standardised, negatives.astype(np.int64))
+        return Predicted(share, low, high, lacking, counted, accepted, negatives.astype(np.int64))
 
-    def _of_value(self, group: CellGroup, value: int) -> tuple[float, float, float, float, float]:
-        """Returns the moments of the share (`StandardisedCount`), how many negatives are known, and how many are
-        enough."""
+    def _of_value(self, group: CellGroup, value: int) -> tuple[float, ...]:
+        """Returns the fields of a `StandardisedCount`, the number of accepted images, how many negatives are known, and
+        how many are enough."""
         pools = self._pool.seen.cells.group_named.get(group.name)
         negative_group = self._negatives.seen.cells.group_named.get(group.name)
-        nothing = float("nan"), float("nan"), float("nan"), 0.0, 0.0
+        nothing = (float("nan"),) * 5 + (0.0, 0.0)
         if pools is None:
             return nothing
         refused_answer = len(group.values)
@@ -314,27 +315,28 @@ class FalseAccepts:
             else self._negatives.cell(negative_group, value)
         )
         is_refused = pool_answers == refused_answer
-        refused_similarity, accepted_similarity = (
-            similarity_of_negatives[answers == refused_answer],
-            similarity_of_negatives[answers == value],
-        )
+        refused_similarity = similarity_of_negatives[answers == refused_answer]
         limits = strata(similarity[is_refused], refused_similarity)
 
         def counts(values: Float64s) -> Float64s:
             stratum = np.searchsorted(limits, values, side="right")
             return np.bincount(stratum, minlength=len(limits) + 1).astype(np.float64)
 
-        # Some refused images show the class: its sensitivity says how many for each accepted one.
-        sensitivity = max(self._verified.class_sensitivity(group.target_class), LEAST_SENSITIVITY)
-        missed = (
-            (1 - sensitivity) / sensitivity * counts(similarity[(pool_answers != refused_answer) & (pool_answers >= 0)])
+        def of_class(answers: NDArray[np.int64]) -> NDArray[np.bool_]:
+            return (answers != refused_answer) & (answers != NOTHING)
+
+        kept = counts(refused_similarity)
+        images = rightly_refused(
+            counts(similarity[is_refused]),
+            counts(similarity[of_class(pool_answers)]),
+            kept,
+            counts(similarity_of_negatives[of_class(answers)]),
+            max(self._verified.class_sensitivity(group.target_class), LEAST_SENSITIVITY),
         )
-        images = np.maximum(counts(similarity[is_refused]) - missed, 0.0)
-        standardised = standardised_count(images, counts(refused_similarity), counts(accepted_similarity))
+        counted = standardised_count(images, kept, counts(similarity_of_negatives[answers == value]))
         # Without a single false accept, 3 times its weight is the upper limit at 95 % ("rule of three").
         needed = float(3 * images.sum() / (TOLD * accepted))
-        share, variance, weight = float(standardised.value), float(standardised.variance), float(standardised.weight)
-        return share / accepted, variance / accepted**2, weight / accepted, float(len(refused_similarity)), needed
+        return *map(float, counted), float(accepted), float(len(refused_similarity)), needed
 
 
 def doubt_of_false_accepts(target: str, low: float, claimed: float) -> list[str]:
