@@ -214,6 +214,10 @@ TOLD = 0.1
 CONFIDENCE = 0.9
 """Of the limits of a prediction: a cell is in doubt where its lower limit, at 95 %, says so."""
 
+MOST_UNKNOWN = 0.1
+"""The refused images for each accepted one that may show none of the audit's classes where the calibration holds no
+such image. Beyond it, too much depends on how many of these the verifier falsely accepts."""
+
 LEAST_SENSITIVITY = 0.2
 """Below it, images of the class that the verifier refused would be more than four times those that it accepted."""
 
@@ -225,7 +229,8 @@ class Predicted(NamedTuple):
     where no image was accepted or no negative is near its captions. `lacking` (values,): how many more negatives near
     to the captions would tell whether the share exceeds `TOLD`; 0 where there are enough. `counted`: the number of
     images that do not show it, of `accepted` ones (values,), which gives limits at other confidences; NaN where no
-    image was accepted. `known` (values,): the negatives near to its captions."""
+    image was accepted. `known` (values,): the negatives near to its captions. `unknown`: for each accepted image of the
+    class, the refused ones that show none of the audit's classes, where the calibration holds no such image."""
 
     share: Float64s
     low: Float64s
@@ -234,6 +239,7 @@ class Predicted(NamedTuple):
     counted: StandardisedCount
     accepted: Float64s
     known: NDArray[np.int64]
+    unknown: float
 
     def limits(self, confidence: float, times: float = 1.0) -> tuple[Float64s, Float64s]:
         """Returns limits of the share, at most 1; `times`: as they would be with that many times the negatives."""
@@ -294,7 +300,18 @@ class FalseAccepts:
         share, low, high = (
             np.where(negatives > 0, part, np.nan) for part in (counted.value / accepted, low, np.minimum(high, 1.0))
         )
-        return Predicted(share, low, high, lacking, counted, accepted, negatives.astype(np.int64))
+        unknown = self._unknown(group.target_class)
+        return Predicted(share, low, high, lacking, counted, accepted, negatives.astype(np.int64), unknown)
+
+    def _unknown(self, target: str) -> float:
+        """Returns `Predicted.unknown`. What the verifier calls something else as often as it does the negatives may be
+        one of the audit's classes that it did not recognise."""
+        if self._verified.knows_something_else():
+            return 0.0
+        shown, other, nothing = self._pool.seen.verified.counts_of_class(target)
+        _, other_negatives, nothing_negatives = self._negatives.seen.verified.counts_of_class(target)
+        unrecognised = other * nothing_negatives / max(other_negatives, 1)
+        return max(0.0, nothing - unrecognised) / max(shown, 1)
 
     def _of_value(self, group: CellGroup, value: int) -> tuple[float, ...]:
         """Returns the fields of a `StandardisedCount`, the number of accepted images, how many negatives are known, and
@@ -352,6 +369,19 @@ def doubt_of_false_accepts(target: str, low: float, claimed: float) -> list[str]
     ]
 
 
+def doubt_of_unknown(target: str, unknown: float) -> list[str]:
+    """Why the cells of a class are in doubt whose pools hold images of a kind that the calibration lacks.
+
+    unknown: `Predicted.unknown`.
+    """
+    if not unknown > MOST_UNKNOWN:
+        return []
+    return [
+        f"how many of the images show no {target} is not known: for each 100 that the verifier accepted it refused "
+        f"{100 * unknown:.0f} that show none of the audit's classes, and the calibration holds no such image"
+    ]
+
+
 def too_few_negatives(classes: Sequence[str], predicted: Sequence[tuple[str, Predicted | None]]) -> list[str]:
     """Returns a sentence on the classes of whose cells too little is known: which images a calibration lacks; nothing
     where enough is known of all.
@@ -377,6 +407,20 @@ def too_few_negatives(classes: Sequence[str], predicted: Sequence[tuple[str, Pre
         f"{open_cells:,} of {total:,} cells it cannot tell whether more than {TOLD:.0%} of the images show something "
         "else. About so many more, as near to a class's captions as the index's images, would tell: "
         f"{', '.join(first)}{remainder}"
+    ]
+
+
+def lacks_something_else(classes: Sequence[str], predicted: Sequence[tuple[str, Predicted | None]]) -> list[str]:
+    """Returns a sentence on a calibration without images that show none of the audit's classes, where many of the run's
+    images do; nothing elsewhere. The arguments are those of `too_few_negatives`."""
+    lacking = [name for name, one in predicted if one is not None and one.unknown > MOST_UNKNOWN]
+    if not lacking:
+        return []
+    return [
+        f"verification.calibration holds no image that shows none of {', '.join(classes)}, and many images near to the "
+        f"captions of {', '.join(dict.fromkeys(lacking))} show none: how many of them the verifier falsely accepts is "
+        "not known, and the cells of these classes are in doubt. Add images of other things, as the index holds them, "
+        "with any other target_class"
     ]
 
 

@@ -283,6 +283,17 @@ class VerifiedImages:
         by_class = not self.asks_class(target) or self._verifier.classes_checked(target)
         return "calibrated" if by_class and self._verifier.values_checked(attribute, values) else "verifier"
 
+    def counts_of_class(self, target: str) -> tuple[int, int, int]:
+        """Returns how many of the images looked at for a class were said to show it, another class of the audit, and
+        none of them."""
+        named = self.said.class_shown(np.flatnonzero(self.said.target == self.said.number(target)))
+        shown, nothing = (int((named == self.said.number(name)).sum()) for name in (target, OTHER))
+        return shown, int((named != NOTHING).sum()) - shown - nothing, nothing
+
+    def knows_something_else(self) -> bool:
+        """Returns whether the calibration has images that show none of the audit's classes."""
+        return self._verifier.something_else() > 0
+
     def class_is_assumed(self, target: str) -> bool:
         """Returns whether it named classes of images while only an assumption says how often it is right on that."""
         return self.asks_class(target) and not self._verifier.classes_known(target)

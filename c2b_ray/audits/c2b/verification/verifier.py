@@ -148,6 +148,10 @@ class VerifierSkill:
         do not."""
         return bool((self._table(target).sum(axis=1) > 0).all())
 
+    def something_else(self) -> float:
+        """Returns the number of calibration images that show none of the audit's classes."""
+        return sum(images for (value, _), images in self._counts.get(CLASS, {}).items() if value == OTHER)
+
     def classes_known(self, target: str) -> bool:
         """Returns whether more than an assumption says how often it is right on the class."""
         return self.classes_checked(target) or target in self._certainty
