@@ -189,7 +189,7 @@ class Audit:
         for shown in range(LISTED + 1):
             for image in np.flatnonzero(listed == shown)[:CALIBRATED_ON].tolist():
                 takes = np.flatnonzero(self.known.taken[:, image])
-                answer = self.known.named(image, int(self.random.choice(takes)) if len(takes) else 0)
+                answer = CLASSES[int(self.random.choice(takes))] if len(takes) else OTHER
                 answer = CLASSES[shown] if shown in takes else answer
                 counts[CLASS, CLASSES[shown] if shown < LISTED else OTHER, answer] += 1
         for a, (attribute, values) in enumerate(VALUES.items()):

@@ -340,7 +340,8 @@ class FalseAccepts:
             return np.bincount(stratum, minlength=len(limits) + 1).astype(np.float64)
 
         def of_class(answers: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return (answers != refused_answer) & (answers != NOTHING)
+            is_shown: NDArray[np.bool_] = (answers != refused_answer) & (answers != NOTHING)
+            return is_shown
 
         kept = counts(refused_similarity)
         images = rightly_refused(
