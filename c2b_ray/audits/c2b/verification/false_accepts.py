@@ -344,14 +344,20 @@ class FalseAccepts:
             return is_shown
 
         kept = counts(refused_similarity)
-        images = rightly_refused(
-            counts(similarity[is_refused]),
-            counts(similarity[of_class(pool_answers)]),
-            kept,
-            counts(similarity_of_negatives[of_class(answers)]),
-            max(self._verified.class_sensitivity(group.target_class), LEAST_SENSITIVITY),
-        )
-        counted = standardised_count(images, kept, counts(similarity_of_negatives[answers == value]))
+        refused, of_all = counts(similarity[is_refused]), counts(similarity[of_class(pool_answers)])
+        taken_for_class = counts(similarity_of_negatives[of_class(answers)])
+        taken = counts(similarity_of_negatives[answers == value])
+
+        def rightly(sensitivity: float) -> Float64s:
+            within = min(max(sensitivity, LEAST_SENSITIVITY), 1.0)
+            return rightly_refused(refused, of_all, kept, taken_for_class, within)
+
+        sensitivity = self._verified.class_sensitivity(group.target_class)
+        error = self._verified.error_of_sensitivity(group.target_class)
+        images = rightly(sensitivity)
+        counted = standardised_count(images, kept, taken)
+        at_limits = [standardised_count(rightly(sensitivity + side), kept, taken).value for side in (-error, error)]
+        counted = counted._replace(chance=counted.chance + (at_limits[1] - at_limits[0]) ** 2 / 4)
         # Without a single false accept, 3 times its weight is the upper limit at 95 % ("rule of three").
         needed = float(3 * images.sum() / (TOLD * accepted))
         return *map(float, counted), float(accepted), float(len(refused_similarity)), needed

@@ -6,6 +6,7 @@ classifier's scores.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
@@ -314,6 +315,13 @@ class VerifiedImages:
     def class_sensitivity(self, target: str) -> float:
         """Returns the share of images of the class that the verifier says to show it; 1 where that is not known."""
         return self._verifier.class_rates(target)[0]
+
+    def error_of_sensitivity(self, target: str) -> float:
+        """Returns the standard error of `class_sensitivity`; 0 where that is not known."""
+        images = self._verifier.images_of_class(target)
+        # Half an image of either answer: at exactly 1 the error would be 0.
+        share = (self.class_sensitivity(target) * images + 0.5) / (images + 1)
+        return math.sqrt(share * (1 - share) / images) if images else 0.0
 
     def least_of_class(self, target: str) -> float:
         """Returns the share of a cell's images that must show the target class for a verdict."""

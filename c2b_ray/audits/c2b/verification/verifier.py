@@ -164,6 +164,10 @@ class VerifierSkill:
         right = np.divide(np.diag(counts), totals, out=np.ones(2), where=totals > 0)
         return float(right[0]), float(right[1])
 
+    def images_of_class(self, target: str) -> float:
+        """Returns the number of calibration images that show the class."""
+        return float(self._table(target)[0].sum())
+
     def _table(self, target: str, counts_for: Callable[[str], bool] = lambda value: True) -> Floats:
         """Returns images that show the class and that do not (rows; of other classes only those that `counts_for`
         accepts), by whether it said that they do."""

@@ -33,6 +33,8 @@ class World:
     does not take for a bus.
     """
 
+    known_buses = 1000, 0  # of the calibration: recognised and missed
+
     def __init__(self, rates, things=500, buses=150, negatives=1500, right=0.9, seed=3, kinds=(OTHER, OTHER)):
         self.random = np.random.default_rng(seed)
         of_pool, self.of_calibration = kinds
@@ -88,7 +90,9 @@ class World:
     def verified(self):
         # A large calibration of images at large, few of which look like a bus: 1 in 1000 is taken for one.
         other = self.of_calibration
-        known = [(CLASS, "bus", "bus", 1000), (CLASS, other, "bus", 5), (CLASS, other, other, 4995)]
+        recognised, missed = self.known_buses
+        known = [(CLASS, "bus", "bus", recognised), (CLASS, "bus", other, missed)]
+        known += [(CLASS, other, "bus", 5), (CLASS, other, other, 4995)]
         known += [("weather", value, value, 1000) for value in VALUES]
         rows = [
             {"attribute": attribute, "value": value, "answer": answer, "images": float(n), "source": "table"}
@@ -129,6 +133,15 @@ def test_the_share_of_false_accepts_is_predicted_from_images_that_look_like_the_
     refused = np.mean([650 - world.accepted["rain"] for world in worlds])
     accepted = np.mean([world.accepted["rain"] for world in worlds])
     assert taken / (1 - taken) * refused / accepted < truth[:, 1].mean() / 2
+
+
+def test_limits_allow_for_how_few_images_of_the_class_tell_the_verifier_s_sensitivity():
+    of_few, of_many = World((0.3, 0.3)), World((0.3, 0.3))
+    of_few.known_buses, of_many.known_buses = (20, 10), (2000, 1000)
+    few, many = of_few.predicted(), of_many.predicted()
+    assert few.share == pytest.approx(many.share)
+    assert (few.limits(0.95)[0] < many.limits(0.95)[0] - 0.005).all()
+    assert (few.limits(0.95)[1] > many.limits(0.95)[1] + 0.005).all()
 
 
 def test_a_cell_with_more_false_accepts_than_its_scores_are_corrected_for_is_in_doubt():
