@@ -117,16 +117,21 @@ LEAST = 10
 
 
 class StandardisedCount(NamedTuple):
-    """Predicted numbers of images, 0 or more, and their variances; `weight`: how many images one known image stands
-    for, in the stratum where that is most, infinite where a stratum holds no known image. Of one count or, each of one
-    shape, of several."""
+    """Predicted numbers of images, 0 or more. `variance`: of what is expected, since few images are known; `weight`:
+    how many images one known image stands for, in the stratum where that is most, infinite where a stratum holds no
+    known image; `chance`: the variance of the number itself about what is expected. Of one count or, each of one shape,
+    of several."""
 
     value: Floats
     variance: Floats
     weight: Floats
+    chance: Floats
 
     def limits(self, confidence: float = 0.95, times: float = 1.0) -> tuple[Floats, Floats]:
-        """Computes limits: those of a weighted sum of Poisson counts (Fay & Feuer 1997, Eqs. 1-2).
+        """Computes limits of the number itself.
+
+        They are those of a weighted sum of Poisson counts (Fay & Feuer 1997, Eqs. 1-2), with the number's own variance
+        added; in one stratum, quantiles of the negative binomial distribution that predicts it, to an image or two.
 
         Args: confidence: in (0, 1). times: the limits are those with this many times as many known images
         and the same share of them taken; above 0.
@@ -136,11 +141,12 @@ class StandardisedCount(NamedTuple):
         checked_levels(confidence=confidence)
         if not times > 0:
             raise ValueError(f"times must be above 0, got {times}")
-        value, variance, weight = (np.asarray(part, np.float64) for part in self)
+        value, variance, weight, chance = (np.asarray(part, np.float64) for part in self)
         is_known, tail = np.isfinite(weight), (1 - confidence) / 2
         weight_of_one = np.where(is_known, weight, 0.0) / times
-        low = _gamma_quantile(value, variance / times, tail)
-        high = _gamma_quantile(value + weight_of_one, variance / times + weight_of_one**2, 1 - tail)
+        spread = variance / times + chance
+        low = _gamma_quantile(value, spread, tail)
+        high = _gamma_quantile(value + weight_of_one, spread + weight_of_one**2 + weight_of_one, 1 - tail)
         return low, np.where(is_known | np.isnan(value), high, np.inf)[()]
 
 
@@ -172,8 +178,9 @@ def standardised_count(images: ArrayLike, kept: ArrayLike, taken: ArrayLike) -> 
     value = sum over strata s of R_s / r_s * a_s
 
     R the `images` in question that were not taken, r and a the known images that were not (`kept`) and that were
-    (`taken`): a/r are the odds that such an image is taken. The variance is that of a weighted sum of Poisson counts
-    (Fay & Feuer 1997, Statistics in Medicine 16: 791-801), times 1 + a/r, since r is counted too.
+    (`taken`): a/r are the odds that such an image is taken. The variance of what is expected is that of a weighted sum
+    of Poisson counts (Fay & Feuer 1997, Statistics in Medicine 16: 791-801), times 1 + a/r, since r is counted too. The
+    number itself varies about it by R * a/r * (1 + a/r), as that of successes before the R-th failure does.
 
     Args: images: (strata,), 0 or more, need not be whole; kept, taken: (strata,), whole numbers of 0 or more.
     Returns: `StandardisedCount`. A stratum that holds images and no known image is left out of `value`. No images: 0
@@ -192,7 +199,34 @@ def standardised_count(images: ArrayLike, kept: ArrayLike, taken: ArrayLike) -> 
     odds = np.divide(hits, kept_counts, out=np.zeros(image_counts.shape), where=kept_counts > 0)
     value, variance = float((weights * hits).sum()), float((weights**2 * hits * (1 + odds)).sum())
     weight = np.inf if unknown.any() else float(weights.max(initial=0.0))
-    return StandardisedCount(*(np.asarray(part)[()] for part in (value, variance, weight)))
+    chance = float((image_counts * odds * (1 + odds)).sum())
+    return StandardisedCount(*(np.asarray(part)[()] for part in (value, variance, weight, chance)))
+
+
+def rightly_refused(
+    refused: ArrayLike, accepted: ArrayLike, kept: ArrayLike, taken: ArrayLike, sensitivity: float
+) -> Floats:
+    """Estimates how many refused images do not show what was asked for; the others show it and were missed.
+
+    N = (R - m * A) / (1 - m * a/r),   m = (1 - sensitivity) / sensitivity
+
+    Of the `accepted` images A, N * a/r do not show it, and the rest has m missed ones for each of its own among the
+    `refused` R: R = N + m * (A - N * a/r). `kept` r and `taken` a: known images that do not show it, refused and
+    accepted.
+
+    Args: counts, (strata,), 0 or more; sensitivity: in (0, 1].
+    Returns: float64 (strata,) between 0 and R; R where no known image was refused, or where m * a/r is 1 or more, so
+    that the equation tells nothing.
+    """
+    images, accepted_images, kept_counts, hits = (
+        np.asarray(counts, np.float64) for counts in (refused, accepted, kept, taken)
+    )
+    missed = (1 - sensitivity) / sensitivity
+    odds = np.divide(hits, kept_counts, out=np.full(hits.shape, np.nan), where=kept_counts > 0)
+    rest = 1 - missed * odds
+    solved = np.divide(images - missed * accepted_images, rest, out=images.copy(), where=rest > 0)
+    result: Floats = np.clip(solved, 0.0, images)
+    return result
 
 
 def _least(counts: NDArray[np.float64]) -> float:

@@ -56,7 +56,13 @@ from c2b_ray.audits.c2b.verification.calibration import (
     verifier_of,
     warn_of_uncalibrated,
 )
-from c2b_ray.audits.c2b.verification.false_accepts import CaptionReach, FalseAccepts, to_compare, too_few_negatives
+from c2b_ray.audits.c2b.verification.false_accepts import (
+    CaptionReach,
+    FalseAccepts,
+    lacks_something_else,
+    to_compare,
+    too_few_negatives,
+)
 from c2b_ray.audits.kit.backend import AUTO, backend, check_via
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.models import HERE, check_language_model, check_specs, held_or_named, paths_read, said_of_tables
@@ -453,4 +459,5 @@ def _warnings_of_few_negatives(run: C2BRun, config: AuditConfig) -> list[str]:
     if predicted is None:
         return []
     groups = images_of_cells(run.captions, run.draws).groups
-    return too_few_negatives(config.classes, [(group.target_class, predicted.of(group)) for group in groups])
+    of_groups = [(group.target_class, predicted.of(group)) for group in groups]
+    return lacks_something_else(config.classes, of_groups) + too_few_negatives(config.classes, of_groups)

@@ -23,6 +23,7 @@ from c2b_ray.audits.c2b.verification.false_accepts import (
     FalseAccepts,
     corrections_of,
     doubt_of_false_accepts,
+    doubt_of_unknown,
     doubts_of_rows,
     without_false_accepts,
 )
@@ -248,7 +249,8 @@ def _test(estimate: Estimate, group: CellGroup, false_accepts: FalseAccepts) -> 
 
     estimate.bounds = bounded
     limits = zip(predicted.low.tolist(), claimed.tolist(), strict=True)
-    return [doubt_of_false_accepts(group.target_class, low, claim) for low, claim in limits]
+    of_class = doubt_of_unknown(group.target_class, predicted.unknown)
+    return [of_class + doubt_of_false_accepts(group.target_class, low, claim) for low, claim in limits]
 
 
 def _spread_over_captions(estimates: Sequence[Estimate], counts: Counts, confidence: float) -> None:

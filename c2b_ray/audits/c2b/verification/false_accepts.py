@@ -24,7 +24,7 @@ from c2b_ray.audits.c2b.verification.verified import (
 from c2b_ray.names import normalise
 from c2b_ray.roles import Captioner, Floats, TextImageEncoder
 from c2b_ray.stats.noisy_labels import CalibrationCounts, Corrected, Run, corrected_runs, misfit_p_values
-from c2b_ray.stats.read_values import StandardisedCount, standardised_count, strata
+from c2b_ray.stats.read_values import StandardisedCount, rightly_refused, standardised_count, strata
 from c2b_ray.steps import encoded
 from c2b_ray.steps.answers import CellAnswers
 from c2b_ray.steps.cells import CellGroup, GroupName, images_of_cells, similarities
@@ -214,6 +214,10 @@ TOLD = 0.1
 CONFIDENCE = 0.9
 """Of the limits of a prediction: a cell is in doubt where its lower limit, at 95 %, says so."""
 
+MOST_UNKNOWN = 0.1
+"""The refused images for each accepted one that may show none of the audit's classes where the calibration holds no
+such image. Beyond it, too much depends on how many of these the verifier falsely accepts."""
+
 LEAST_SENSITIVITY = 0.2
 """Below it, images of the class that the verifier refused would be more than four times those that it accepted."""
 
@@ -223,21 +227,24 @@ Float64s = NDArray[np.float64]
 class Predicted(NamedTuple):
     """For each value of a group, the share of accepted images that do not show the class, with limits (values,); NaN
     where no image was accepted or no negative is near its captions. `lacking` (values,): how many more negatives near
-    to the captions would tell whether the share exceeds `TOLD`; 0 where there are enough. `counted`: the share and its
-    variance, which give limits at other confidences; NaN where no image was accepted. `known` (values,): the negatives
-    near to its captions."""
+    to the captions would tell whether the share exceeds `TOLD`; 0 where there are enough. `counted`: the number of
+    images that do not show it, of `accepted` ones (values,), which gives limits at other confidences; NaN where no
+    image was accepted. `known` (values,): the negatives near to its captions. `unknown`: for each accepted image of the
+    class, the refused ones that show none of the audit's classes, where the calibration holds no such image."""
 
     share: Float64s
     low: Float64s
     high: Float64s
     lacking: NDArray[np.int64]
     counted: StandardisedCount
+    accepted: Float64s
     known: NDArray[np.int64]
+    unknown: float
 
     def limits(self, confidence: float, times: float = 1.0) -> tuple[Float64s, Float64s]:
         """Returns limits of the share, at most 1; `times`: as they would be with that many times the negatives."""
         low, high = self.counted.limits(confidence, times)
-        return np.minimum(low, 1.0), np.minimum(high, 1.0)
+        return np.minimum(low / self.accepted, 1.0), np.minimum(high / self.accepted, 1.0)
 
 
 @dataclass(frozen=True)
@@ -286,21 +293,32 @@ class FalseAccepts:
 
     def _predicted(self, group: CellGroup) -> Predicted:
         rows = [self._of_value(group, value) for value in range(len(group.values))]
-        *moments, negatives, needed = np.array(rows, np.float64).reshape(-1, 5).T
-        standardised = StandardisedCount(*moments)
-        low, high = standardised.limits(CONFIDENCE)
+        *moments, accepted, negatives, needed = np.array(rows, np.float64).reshape(-1, 7).T
+        counted = StandardisedCount(*moments)
+        low, high = (limit / accepted for limit in counted.limits(CONFIDENCE))
         lacking = np.where(high > 2 * TOLD, np.maximum(np.ceil(needed - negatives), 0.0), 0.0).astype(np.int64)
         share, low, high = (
-            np.where(negatives > 0, part, np.nan) for part in (standardised.value, low, np.minimum(high, 1.0))
+            np.where(negatives > 0, part, np.nan) for part in (counted.value / accepted, low, np.minimum(high, 1.0))
         )
-        return Predicted(share, low, high, lacking, standardised, negatives.astype(np.int64))
+        unknown = self._unknown(group.target_class)
+        return Predicted(share, low, high, lacking, counted, accepted, negatives.astype(np.int64), unknown)
 
-    def _of_value(self, group: CellGroup, value: int) -> tuple[float, float, float, float, float]:
-        """Returns the moments of the share (`StandardisedCount`), how many negatives are known, and how many are
-        enough."""
+    def _unknown(self, target: str) -> float:
+        """Returns `Predicted.unknown`. What the verifier calls something else as often as it does the negatives may be
+        one of the audit's classes that it did not recognise."""
+        if self._verified.knows_something_else():
+            return 0.0
+        shown, other, nothing = self._pool.seen.verified.counts_of_class(target)
+        _, other_negatives, nothing_negatives = self._negatives.seen.verified.counts_of_class(target)
+        unrecognised = other * nothing_negatives / max(other_negatives, 1)
+        return max(0.0, nothing - unrecognised) / max(shown, 1)
+
+    def _of_value(self, group: CellGroup, value: int) -> tuple[float, ...]:
+        """Returns the fields of a `StandardisedCount`, the number of accepted images, how many negatives are known, and
+        how many are enough."""
         pools = self._pool.seen.cells.group_named.get(group.name)
         negative_group = self._negatives.seen.cells.group_named.get(group.name)
-        nothing = float("nan"), float("nan"), float("nan"), 0.0, 0.0
+        nothing = (float("nan"),) * 5 + (0.0, 0.0)
         if pools is None:
             return nothing
         refused_answer = len(group.values)
@@ -314,27 +332,35 @@ class FalseAccepts:
             else self._negatives.cell(negative_group, value)
         )
         is_refused = pool_answers == refused_answer
-        refused_similarity, accepted_similarity = (
-            similarity_of_negatives[answers == refused_answer],
-            similarity_of_negatives[answers == value],
-        )
+        refused_similarity = similarity_of_negatives[answers == refused_answer]
         limits = strata(similarity[is_refused], refused_similarity)
 
         def counts(values: Float64s) -> Float64s:
             stratum = np.searchsorted(limits, values, side="right")
             return np.bincount(stratum, minlength=len(limits) + 1).astype(np.float64)
 
-        # Some refused images show the class: its sensitivity says how many for each accepted one.
-        sensitivity = max(self._verified.class_sensitivity(group.target_class), LEAST_SENSITIVITY)
-        missed = (
-            (1 - sensitivity) / sensitivity * counts(similarity[(pool_answers != refused_answer) & (pool_answers >= 0)])
-        )
-        images = np.maximum(counts(similarity[is_refused]) - missed, 0.0)
-        standardised = standardised_count(images, counts(refused_similarity), counts(accepted_similarity))
+        def of_class(answers: NDArray[np.int64]) -> NDArray[np.bool_]:
+            is_shown: NDArray[np.bool_] = (answers != refused_answer) & (answers != NOTHING)
+            return is_shown
+
+        kept = counts(refused_similarity)
+        refused, of_all = counts(similarity[is_refused]), counts(similarity[of_class(pool_answers)])
+        taken_for_class = counts(similarity_of_negatives[of_class(answers)])
+        taken = counts(similarity_of_negatives[answers == value])
+
+        def rightly(sensitivity: float) -> Float64s:
+            within = min(max(sensitivity, LEAST_SENSITIVITY), 1.0)
+            return rightly_refused(refused, of_all, kept, taken_for_class, within)
+
+        sensitivity = self._verified.class_sensitivity(group.target_class)
+        error = self._verified.error_of_sensitivity(group.target_class)
+        images = rightly(sensitivity)
+        counted = standardised_count(images, kept, taken)
+        at_limits = [standardised_count(rightly(sensitivity + side), kept, taken).value for side in (-error, error)]
+        counted = counted._replace(chance=counted.chance + (at_limits[1] - at_limits[0]) ** 2 / 4)
         # Without a single false accept, 3 times its weight is the upper limit at 95 % ("rule of three").
         needed = float(3 * images.sum() / (TOLD * accepted))
-        share, variance, weight = float(standardised.value), float(standardised.variance), float(standardised.weight)
-        return share / accepted, variance / accepted**2, weight / accepted, float(len(refused_similarity)), needed
+        return *map(float, counted), float(accepted), float(len(refused_similarity)), needed
 
 
 def doubt_of_false_accepts(target: str, low: float, claimed: float) -> list[str]:
@@ -347,6 +373,19 @@ def doubt_of_false_accepts(target: str, low: float, claimed: float) -> list[str]
     return [
         f"at least {low:.0%} of the images show no {target}, by what the verifier accepts among similar images of the "
         f"calibration; the scores are corrected for {claimed:.0%}"
+    ]
+
+
+def doubt_of_unknown(target: str, unknown: float) -> list[str]:
+    """Why the cells of a class are in doubt whose pools hold images of a kind that the calibration lacks.
+
+    unknown: `Predicted.unknown`.
+    """
+    if not unknown > MOST_UNKNOWN:
+        return []
+    return [
+        f"how many of the images show no {target} is not known: for each 100 that the verifier accepted it refused "
+        f"{100 * unknown:.0f} that show none of the audit's classes, and the calibration holds no such image"
     ]
 
 
@@ -375,6 +414,20 @@ def too_few_negatives(classes: Sequence[str], predicted: Sequence[tuple[str, Pre
         f"{open_cells:,} of {total:,} cells it cannot tell whether more than {TOLD:.0%} of the images show something "
         "else. About so many more, as near to a class's captions as the index's images, would tell: "
         f"{', '.join(first)}{remainder}"
+    ]
+
+
+def lacks_something_else(classes: Sequence[str], predicted: Sequence[tuple[str, Predicted | None]]) -> list[str]:
+    """Returns a sentence on a calibration without images that show none of the audit's classes, where many of the run's
+    images do; nothing elsewhere. The arguments are those of `too_few_negatives`."""
+    lacking = [name for name, one in predicted if one is not None and one.unknown > MOST_UNKNOWN]
+    if not lacking:
+        return []
+    return [
+        f"verification.calibration holds no image that shows none of {', '.join(classes)}, and many images near to the "
+        f"captions of {', '.join(dict.fromkeys(lacking))} show none: how many of them the verifier falsely accepts is "
+        "not known, and the cells of these classes are in doubt. Add images of other things, as the index holds them, "
+        "with any other target_class"
     ]
 
 

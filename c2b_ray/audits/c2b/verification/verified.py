@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -156,6 +157,10 @@ class VerifierSkill:
         do not."""
         return bool((self._table(target).sum(axis=1) > 0).all())
 
+    def something_else(self) -> float:
+        """Returns the number of calibration images that show none of the audit's classes."""
+        return sum(images for (value, _), images in self._counts.get(CLASS, {}).items() if value == OTHER)
+
     def classes_known(self, target: str) -> bool:
         """Returns whether more than an assumption says how often it is right on the class."""
         return self.classes_checked(target) or target in self._certainty
@@ -167,6 +172,10 @@ class VerifierSkill:
         totals = counts.sum(axis=1)
         right = np.divide(np.diag(counts), totals, out=np.ones(2), where=totals > 0)
         return float(right[0]), float(right[1])
+
+    def images_of_class(self, target: str) -> float:
+        """Returns the number of calibration images that show the class."""
+        return float(self._table(target)[0].sum())
 
     def _table(self, target: str, counts_for: Callable[[str], bool] = lambda value: True) -> Floats:
         """Returns images that show the class and that do not (rows; of other classes only those that `counts_for`
@@ -447,6 +456,17 @@ class VerifiedImages:
         by_class = not self.asks_class(target) or self._verifier.classes_checked(target)
         return "calibrated" if by_class and self._verifier.values_checked(attribute, values) else "verifier"
 
+    def counts_of_class(self, target: str) -> tuple[int, int, int]:
+        """Returns how many of the images looked at for a class were said to show it, another class of the audit, and
+        none of them."""
+        named = self.said.class_shown(np.flatnonzero(self.said.target == self.said.number(target)))
+        shown, nothing = (int((named == self.said.number(name)).sum()) for name in (target, OTHER))
+        return shown, int((named != NOTHING).sum()) - shown - nothing, nothing
+
+    def knows_something_else(self) -> bool:
+        """Returns whether the calibration has images that show none of the audit's classes."""
+        return self._verifier.something_else() > 0
+
     def class_is_assumed(self, target: str) -> bool:
         """Returns whether it named classes of images while only an assumption says how often it is right on that."""
         return self.asks_class(target) and not self._verifier.classes_known(target)
@@ -467,6 +487,13 @@ class VerifiedImages:
     def class_sensitivity(self, target: str) -> float:
         """Returns the share of images of the class that the verifier says to show it; 1 where that is not known."""
         return self._verifier.class_rates(target)[0]
+
+    def error_of_sensitivity(self, target: str) -> float:
+        """Returns the standard error of `class_sensitivity`; 0 where that is not known."""
+        images = self._verifier.images_of_class(target)
+        # Half an image of either answer: at exactly 1 the error would be 0.
+        share = (self.class_sensitivity(target) * images + 0.5) / (images + 1)
+        return math.sqrt(share * (1 - share) / images) if images else 0.0
 
     def least_of_class(self, target: str) -> float:
         """Returns the share of a cell's images that must show the target class for a verdict."""

@@ -9,6 +9,7 @@ from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.false_accepts import (
     FalseAccepts,
     Predicted,
+    lacks_something_else,
     too_few_negatives,
     without_false_accepts,
 )
@@ -28,11 +29,15 @@ class World:
 
     The more a thing looks like the caption, the likelier the verifier takes it for a bus: with probability `rate` times
     its similarity, cubed. Pools hold similar things; a calibration holds any. A classifier is right on `right` of the
-    buses and on nothing else.
+    buses and on nothing else. `kinds`: what the verifier calls the things of the pools and of the calibration that it
+    does not take for a bus.
     """
 
-    def __init__(self, rates, things=500, buses=150, negatives=1500, right=0.9, seed=3):
+    known_buses = 1000, 0  # of the calibration: recognised and missed
+
+    def __init__(self, rates, things=500, buses=150, negatives=1500, right=0.9, seed=3, kinds=(OTHER, OTHER)):
         self.random = np.random.default_rng(seed)
+        of_pool, self.of_calibration = kinds
         proposals, _ = propose("task", ["bus"], None, {"weather": list(VALUES)}, seed=0)
         self.captions, _ = caption("task", proposals, None, 1, seed=0)
         self.caption = {row["bias_class"]: row["caption_id"] for row in self.captions.to_pylist()}
@@ -42,10 +47,10 @@ class World:
             for _ in range(buses):
                 self._look(value, self.random.uniform(0.7, 1), "bus", self.random.random() < right, is_bus=True)
             for similarity in self.random.beta(6, 2, things):
-                said = "bus" if self.random.random() < rate * similarity**3 else OTHER
+                said = "bus" if self.random.random() < rate * similarity**3 else of_pool
                 self._look(value, similarity, said, False, is_bus=False)
             for similarity in self.random.beta(3, 3, negatives):
-                said = "bus" if self.random.random() < rate * similarity**3 else OTHER
+                said = "bus" if self.random.random() < rate * similarity**3 else self.of_calibration
                 self._negative(value, similarity, said)
 
     def _look(self, value, similarity, said, right, is_bus):
@@ -84,7 +89,10 @@ class World:
     @property
     def verified(self):
         # A large calibration of images at large, few of which look like a bus: 1 in 1000 is taken for one.
-        known = [(CLASS, "bus", "bus", 1000), (CLASS, OTHER, "bus", 5), (CLASS, OTHER, OTHER, 4995)]
+        other = self.of_calibration
+        recognised, missed = self.known_buses
+        known = [(CLASS, "bus", "bus", recognised), (CLASS, "bus", other, missed)]
+        known += [(CLASS, other, "bus", 5), (CLASS, other, other, 4995)]
         known += [("weather", value, value, 1000) for value in VALUES]
         rows = [
             {"attribute": attribute, "value": value, "answer": answer, "images": float(n), "source": "table"}
@@ -125,6 +133,15 @@ def test_the_share_of_false_accepts_is_predicted_from_images_that_look_like_the_
     refused = np.mean([650 - world.accepted["rain"] for world in worlds])
     accepted = np.mean([world.accepted["rain"] for world in worlds])
     assert taken / (1 - taken) * refused / accepted < truth[:, 1].mean() / 2
+
+
+def test_limits_allow_for_how_few_images_of_the_class_tell_the_verifier_s_sensitivity():
+    of_few, of_many = World((0.3, 0.3)), World((0.3, 0.3))
+    of_few.known_buses, of_many.known_buses = (20, 10), (2000, 1000)
+    few, many = of_few.predicted(), of_many.predicted()
+    assert few.share == pytest.approx(many.share)
+    assert (few.limits(0.95)[0] < many.limits(0.95)[0] - 0.005).all()
+    assert (few.limits(0.95)[1] > many.limits(0.95)[1] + 0.005).all()
 
 
 def test_a_cell_with_more_false_accepts_than_its_scores_are_corrected_for_is_in_doubt():
@@ -206,6 +223,36 @@ def test_a_calibration_without_similar_images_predicts_nothing_and_is_asked_for_
     assert f"{predicted.lacking.max():,} for mug" in of_both
     assert {row["doubt"] for row in world.scores().values()} == {None}
     assert too_few_negatives(["bus"], [("bus", World((0.3, 0.3), negatives=6000).predicted())]) == []
+
+
+def test_a_calibration_of_the_audits_classes_alone_does_not_tell_what_is_accepted_of_other_things():
+    world = World((0.1, 0.1), kinds=(OTHER, "mug"))
+    assert world.predicted().unknown > 1
+    for row in world.scores().values():
+        assert row["doubt"].startswith(
+            "how many of the images show no bus is not known: for each 100 that the verifier"
+        )
+        assert row["doubt"].endswith("of the audit's classes, and the calibration holds no such image")
+    predicted = [("bus", world.predicted()), ("bus", world.predicted()), ("mug", None)]
+    (warning,) = lacks_something_else(["bus", "mug"], predicted)
+    assert "holds no image that shows none of bus, mug, and many images near to the captions of bus show" in warning
+
+
+@pytest.mark.parametrize("kinds", [("mug", "mug"), (OTHER, OTHER), ("mug", OTHER)])
+def test_a_calibration_that_holds_what_the_pools_hold_leaves_no_class_unknown(kinds):
+    world = World((0.1, 0.1), kinds=kinds)
+    assert world.predicted().unknown == 0
+    assert not any("is not known" in (row["doubt"] or "") for row in world.scores().values())
+    assert lacks_something_else(["bus", "mug"], [("bus", world.predicted())]) == []
+
+
+def test_images_of_a_class_that_the_verifier_does_not_recognise_are_no_unknown_kind():
+    world = World((0.1, 0.1), kinds=("mug", "mug"))
+    for rows in (world.verifications, world.negatives):  # of both the verifier calls every fifth mug something else
+        mugs = [row for row in rows if row["class_shown"] == "mug"]
+        for row in mugs[::5]:
+            row["class_shown"] = OTHER
+    assert world.predicted().unknown == pytest.approx(0, abs=0.02)
 
 
 def test_accuracies_without_false_accepts():
