@@ -83,8 +83,14 @@ class ActorsBackend(InCallingProcess):
         self._on_ray.check_placement()
         self.runner: Runner = self._on_ray
         self.searcher = self.runner
-        # Each once: where only a process of its stage can describe a model, starting it takes seconds.
-        self.describe = cache(self._describe)
+        # Each once: where only a process of its stage can describe a model, starting it takes seconds. (A cache of
+        # functools around the method would keep this object alive, and with it the models of a caller.)
+        self._descriptions: dict[tuple[str, str], Description] = {}
+
+    def describe(self, role: str, spec: str) -> Description:
+        if (role, spec) not in self._descriptions:
+            self._descriptions[role, spec] = self._describe(role, spec)
+        return self._descriptions[role, spec]
 
     def _describe(self, role: str, spec: str) -> Description:
         if role == "language_model":  # this process calls it
@@ -122,7 +128,12 @@ class HereBackend:
             cache(partial(load, role, stages.stage(stage).computing)) for role, stage in STAGES.items()
         )
         self._index = cache(catalog.index)
-        self.describe = cache(self._describe)
+        self._descriptions: dict[tuple[str, str], Description] = {}
+
+    def describe(self, role: str, spec: str) -> Description:
+        if (role, spec) not in self._descriptions:
+            self._descriptions[role, spec] = self._describe(role, spec)
+        return self._descriptions[role, spec]
 
     def _describe(self, role: str, spec: str) -> Description:
         return describe(role, computing_of(role, self._stages), spec) or description_of_loaded(self, role, spec)

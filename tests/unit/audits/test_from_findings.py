@@ -71,7 +71,7 @@ def made(tmp_path, monkeypatch):
 def test_problems_come_first_and_what_is_in_doubt_is_none(made):
     run = made("a", [("net", "small", 1, 40), ("net", "large", 38, 40), ("net", "odd", 40, 40), ("net", "empty", 0, 0)])
     shown = runs.summary(run)
-    assert [row[1] for row in shown.rows] == ["large", "odd", "small", "empty"]
+    assert [row[0] for row in shown.rows] == ["large", "odd", "small", "empty"]
     assert list(shown.marks) == ["bad", "", "", ""]
     assert shown.headline == "large: 0.95. 1 finding among 4 results"
     assert run.record.headline.findings == {"net": 1}
