@@ -47,8 +47,9 @@ def nothing_loads_here(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Abstract
     @contextmanager
     def refused() -> Iterator[None]:
         with monkeypatch.context() as patch:
-            for module in (zero_shot, diffusers_generator, open_clip_encoder, timm_classifier):
+            for module in (diffusers_generator, open_clip_encoder, timm_classifier):
                 patch.setattr(module, "load", refuse)
+            patch.setattr(zero_shot, "load_captioner", refuse)
             patch.setattr(faiss_index, "load", refuse_but_for_a_page)
             yield
 
