@@ -13,6 +13,7 @@ ROUNDS = 80  # of a search; about ten are taken
 FARTHEST = 1e9  # where a search ends, in units of its scale
 PRECISION = 1e-12
 CLOSE = 1e-9  # to zero, of a value
+NEWTON = 20  # rounds of Newton's method alone: where it takes more, it may swing between two points for ever
 
 
 def crossing(
@@ -44,15 +45,15 @@ def crossing(
 
 def falling_root(function: Callable[[Floats], tuple[Floats, Floats]], scale: Floats) -> Floats:
     """Finds the zeros of falling functions by Newton's method, with bisection on a logarithmic-like scale where a step
-    leaves the bracket."""
+    leaves the bracket, and in every other round after the first `NEWTON`."""
     point = np.zeros(scale.shape)
     low, high = -FARTHEST * scale, FARTHEST * scale
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
         value, slope = function(point)
         low, high = np.where(value > 0, point, low), np.where(value > 0, high, point)
         with np.errstate(over="ignore"):
             newton = point - np.divide(value, slope, out=np.full(point.shape, np.inf), where=slope < 0)
-        is_bracketed = (newton > low) & (newton < high)
+        is_bracketed = (newton > low) & (newton < high) & (number < NEWTON or number % 2 == 0)
         result = newton
         if not is_bracketed.all():
             halfway = scale * np.sinh((np.arcsinh(low / scale) + np.arcsinh(high / scale)) / 2)
