@@ -117,7 +117,7 @@ def test_data_of_the_world_is_made_without_training(installed: Path) -> None:
     "pattern",
     [
         r"c2b_ray/py\.typed",
-        r"c2b_ray/report/templates/report\.html\.j2",
+        r"c2b_ray/report/templates/page\.html\.j2",
         r"c2b_ray/report/templates/.+\.css",
         r"c2b_ray/report/templates/.+\.js",
         r"c2b_ray/prompts/propose\.txt",
