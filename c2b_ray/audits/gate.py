@@ -185,12 +185,13 @@ def _of_every_cell(gate: _Gate, checks: Sequence[Check], message: str, remedy: R
 
 def _undecided(gate: _Gate, cells: Sequence[GateCell], checks: Sequence[Check]) -> str:
     """Returns why a gate on verdicts could hardly have failed: all of its cells that were checked are undetermined, for
-    they have too few images; "" where one is decided. Only scores say what would settle a cell."""
+    they have too few images; "" where one is decided. Only scores of single classes say what would settle a cell."""
     checked = [cell.values for cell, gate_check in zip(cells, checks, strict=True) if gate_check.outcome != "skipped"]
     is_verdict = gate.column == "verdict" and not gate.wants_undetermined
-    if not is_verdict or any(row["verdict"] != EITHER or "images_to_settle" not in row for row in checked):
+    of_scores = [row["images_to_settle"] for row in checked if "images_to_settle" in row]
+    if not is_verdict or not of_scores or any(row["verdict"] != EITHER for row in checked):
         return ""
-    to_settle = sorted(row["images_to_settle"] for row in checked if row["images_to_settle"])
+    to_settle = sorted(images for images in of_scores if images)
     advice = (
         f"it takes {to_settle[0]:,} to {to_settle[-1]:,} images of a cell to decide them"
         if to_settle

@@ -171,6 +171,10 @@ def test_a_gate_on_verdicts_that_are_all_undetermined_fails_and_says_how_many_im
     assert [one.outcome for one in check(["against"], cells_of([*open_, decided]))] == ["passed"] * 4
     in_doubt = {**decided, "doubt": "its images show something else"}  # it is skipped, so that nothing is decided
     assert check(["against"], cells_of([*open_, in_doubt]))[-1].outcome == "failed"
+    pooled = {**open_[0], "n": 60}  # a value over all classes says not what would settle it
+    del pooled["images_to_settle"]
+    assert check(["against"], cells_of([*open_, pooled]))[-1].outcome == "failed"
+    assert check(["against"], cells_of([*open_, {**pooled, "verdict": "none"}]))[-1].outcome == "passed"
     assert [one.outcome for one in check(["n>100"], cells_of(open_))] == ["passed"] * 3
 
 
