@@ -230,7 +230,8 @@ class Predicted(NamedTuple):
     to the captions would tell whether the share exceeds `TOLD`; 0 where there are enough. `counted`: the number of
     images that do not show it, of `accepted` ones (values,), which gives limits at other confidences; NaN where no
     image was accepted. `known` (values,): the negatives near to its captions. `unknown`: for each accepted image of the
-    class, the refused ones that show none of the audit's classes, where the calibration holds no such image."""
+    class, at least so many refused ones show none of the audit's classes, where the calibration holds no such
+    image."""
 
     share: Float64s
     low: Float64s
@@ -304,14 +305,20 @@ class FalseAccepts:
         return Predicted(share, low, high, lacking, counted, accepted, negatives.astype(np.int64), unknown)
 
     def _unknown(self, target: str) -> float:
-        """Returns `Predicted.unknown`. What the verifier calls something else as often as it does the negatives may be
-        one of the audit's classes that it did not recognise."""
+        """Returns `Predicted.unknown`: what is beyond the upper limit of the number that is expected.
+
+        The verifier calls images of the audit's classes something else, too: those of other classes as often as it does
+        the negatives, and those of the class itself as often as in the calibration.
+        """
         if self._verified.knows_something_else():
             return 0.0
         shown, other, nothing = self._pool.seen.verified.counts_of_class(target)
         _, other_negatives, nothing_negatives = self._negatives.seen.verified.counts_of_class(target)
-        unrecognised = other * nothing_negatives / max(other_negatives, 1)
-        return max(0.0, nothing - unrecognised) / max(shown, 1)
+        recognised, missed = self._verified.answers_of_class(target)
+        images = [other, shown if recognised + missed else 0]
+        kept = [max(other_negatives, 1), recognised]  # 1: without any, no limit would say anything
+        expected = standardised_count(images, kept, [nothing_negatives, missed])
+        return max(0.0, nothing - float(expected.limits(CONFIDENCE)[1])) / max(shown, 1)
 
     def _of_value(self, group: CellGroup, value: int) -> tuple[float, ...]:
         """Returns the fields of a `StandardisedCount`, the number of accepted images, how many negatives are known, and
@@ -385,7 +392,7 @@ def doubt_of_unknown(target: str, unknown: float) -> list[str]:
         return []
     return [
         f"how many of the images show no {target} is not known: for each 100 that the verifier accepted it refused "
-        f"{100 * unknown:.0f} that show none of the audit's classes, and the calibration holds no such image"
+        f"at least {100 * unknown:.0f} that show none of the audit's classes, and the calibration holds no such image"
     ]
 
 
