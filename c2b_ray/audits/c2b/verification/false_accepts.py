@@ -355,18 +355,18 @@ class FalseAccepts:
         taken_for_class = counts(similarity_of_negatives[of_class(answers)])
         taken = counts(similarity_of_negatives[answers == value])
 
-        def rightly(sensitivity: float) -> Float64s:
+        def at(sensitivity: float) -> tuple[float, StandardisedCount]:
             within = min(max(sensitivity, LEAST_SENSITIVITY), 1.0)
-            return rightly_refused(refused, of_all, kept, taken_for_class, within)
+            images, determined = rightly_refused(refused, of_all, kept, taken_for_class, within)
+            return float(images.sum()), standardised_count(images, kept, taken, determined)
 
         sensitivity = self._verified.class_sensitivity(group.target_class)
         error = self._verified.error_of_sensitivity(group.target_class)
-        images = rightly(sensitivity)
-        counted = standardised_count(images, kept, taken)
-        at_limits = [standardised_count(rightly(sensitivity + side), kept, taken).value for side in (-error, error)]
+        images, counted = at(sensitivity)
+        at_limits = [at(sensitivity + side)[1].value for side in (-error, error)]
         counted = counted._replace(chance=counted.chance + (at_limits[1] - at_limits[0]) ** 2 / 4)
         # Without a single false accept, 3 times its weight is the upper limit at 95 % ("rule of three").
-        needed = float(3 * images.sum() / (TOLD * accepted))
+        needed = 3 * images / (TOLD * accepted)
         return *map(float, counted), float(accepted), float(len(refused_similarity)), needed
 
 
