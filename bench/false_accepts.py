@@ -50,13 +50,15 @@ Ints = NDArray[np.int64]
 @dataclass(frozen=True)
 class Case:
     """`rate`: of false accepts, of a class that is as alike as any; `by_value`: times it for the first value of the
-    first attribute; `known`: images of the calibration, which shows `all` classes or the `listed` ones alone."""
+    first attribute; `known`: images of the calibration; `shows`: whether it shows `all` classes or the `listed` ones
+    alone; `index_shows`: the same of the index."""
 
     rate: float
     by_value: float = 1.0
     sensitivity: float = 0.97
     known: int = 4000
     shows: str = "all"
+    index_shows: str = "all"
     perfect: bool = False
 
 
@@ -68,6 +70,9 @@ CASES = {
     "weak verifier, perfect classifier": Case(0.15, sensitivity=0.85, perfect=True),
     "weak verifier": Case(0.15, sensitivity=0.85),
     "calibration of the listed classes alone, perfect classifier": Case(0.1, 5, shows="listed", perfect=True),
+    "index and calibration of the listed classes alone": Case(
+        0.1, sensitivity=0.85, shows="listed", index_shows="listed"
+    ),
 }
 
 
@@ -118,9 +123,9 @@ class Audit:
         self.case, self.random = case, random
         self.alike = random.uniform(0, ALIKE, (LISTED, len(CLASSES)))
         np.fill_diagonal(self.alike, 1.0)
-        self.index = Images(case, 12_000, len(CLASSES), self.alike, random)
-        shown = len(CLASSES) if case.shows == "all" else LISTED
-        self.known = Images(case, case.known, shown, self.alike, random)
+        shown = {"all": len(CLASSES), "listed": LISTED}
+        self.index = Images(case, 12_000, shown[case.index_shows], self.alike, random)
+        self.known = Images(case, case.known, shown[case.shows], self.alike, random)
         self.base = np.ones(LISTED) if case.perfect else random.uniform(0.75, 0.95, LISTED)
         self.worse = int(random.integers(3))  # of the first class, unless the classifier is perfect
         self.rows: list[dict[str, Any]] = []

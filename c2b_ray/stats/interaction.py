@@ -1,9 +1,8 @@
 """Intersections of two attributes: how far a cell's accuracy is from what the two attributes, taken alone, explain.
 
 Knows tables of counts, one attribute down and the other across; knows nothing of images or of what the attributes are.
-Intersections matter because a classifier can be
-fair on each of two attributes and unfair on their combination (Buolamwini & Gebru 2018, Gender Shades; Kearns et al.
-2018, fairness gerrymandering).
+Intersections matter because a classifier can be fair on each of two attributes and unfair on their combination
+(Buolamwini & Gebru 2018, Gender Shades; Kearns et al. 2018, fairness gerrymandering).
 """
 
 from __future__ import annotations

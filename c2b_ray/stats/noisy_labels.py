@@ -481,7 +481,7 @@ def _purity(fit: Fit, measured: NDArray[np.bool_], uncertainty: Covariance, z: f
 
     def share(part: Floats, among: Floats) -> tuple[Floats, Floats, Floats]:
         """Returns the share of the states `part` among `among` (j, k), with limits."""
-        top, bottom = (mass * part).sum(axis=1), (mass * among).sum(axis=1)
+        top, bottom = (mass * part).sum(axis=1), _or_nan((mass * among).sum(axis=1))
         result = top / bottom
         tilt = np.einsum("jkp,jk->jp", slope, part - among * result[:, None]) / bottom[:, None]
         margin = z * np.sqrt(np.maximum(np.einsum("jp,pq,jq->j", tilt, spread, tilt), 0.0))
@@ -491,7 +491,7 @@ def _purity(fit: Fit, measured: NDArray[np.bool_], uncertainty: Covariance, z: f
 
     of_values = np.broadcast_to(np.arange(states) < n, mass.shape).astype(float)
     _, shown_low, shown_high = share(np.eye(n, states), of_values)
-    shown = mass[:, :n] / mass[:, :n].sum(axis=1, keepdims=True)
+    shown = mass[:, :n] / _or_nan(mass[:, :n].sum(axis=1, keepdims=True))
     if states > n:
         class_shown, class_low, class_high = share(of_values, np.ones_like(mass))
     else:
@@ -504,6 +504,11 @@ def _purity(fit: Fit, measured: NDArray[np.bool_], uncertainty: Covariance, z: f
         "class_low": class_low,
         "class_high": class_high,
     }
+
+
+def _or_nan(divisor: Floats) -> Floats:
+    """Returns NaN in place of 0: of no classified image nothing is known."""
+    return np.where(divisor > 0, divisor, np.nan)
 
 
 def _skill(fit: Fit, n: int) -> dict[str, Any]:

@@ -172,7 +172,9 @@ def strata(images: ArrayLike, known: ArrayLike, most: int = STRATA, least: int =
     return np.array(limits[::-1])
 
 
-def standardised_count(images: ArrayLike, kept: ArrayLike, taken: ArrayLike) -> StandardisedCount:
+def standardised_count(
+    images: ArrayLike, kept: ArrayLike, taken: ArrayLike, determined: ArrayLike = 1.0
+) -> StandardisedCount:
     """Predicts how many images were taken for something, beside those that are known not to have been.
 
     value = sum over strata s of R_s / r_s * a_s
@@ -180,9 +182,11 @@ def standardised_count(images: ArrayLike, kept: ArrayLike, taken: ArrayLike) -> 
     R the `images` in question that were not taken, r and a the known images that were not (`kept`) and that were
     (`taken`): a/r are the odds that such an image is taken. The variance of what is expected is that of a weighted sum
     of Poisson counts (Fay & Feuer 1997, Statistics in Medicine 16: 791-801), times 1 + a/r, since r is counted too. The
-    number itself varies about it by R * a/r * (1 + a/r), as that of successes before the R-th failure does.
+    number itself varies about it by R * a/r * (1 + a/r), as that of successes before the R-th failure does. Where R was
+    estimated from the same odds, errors are larger (`RightlyRefused.determined`).
 
     Args: images: (strata,), 0 or more, need not be whole; kept, taken: (strata,), whole numbers of 0 or more.
+    determined: (strata,) or one number, in (0, 1].
     Returns: `StandardisedCount`. A stratum that holds images and no known image is left out of `value`. No images: 0
     everywhere.
     Raises: ValueError where shapes differ or numbers are negative.
@@ -197,15 +201,28 @@ def standardised_count(images: ArrayLike, kept: ArrayLike, taken: ArrayLike) -> 
     unknown = (image_counts > 0) & (kept_counts == 0)
     weights = np.divide(image_counts, kept_counts, out=np.zeros(image_counts.shape), where=kept_counts > 0)
     odds = np.divide(hits, kept_counts, out=np.zeros(image_counts.shape), where=kept_counts > 0)
-    value, variance = float((weights * hits).sum()), float((weights**2 * hits * (1 + odds)).sum())
+    enlarged = 1 / np.asarray(determined, np.float64) ** 2
+    value, variance = float((weights * hits).sum()), float((enlarged * weights**2 * hits * (1 + odds)).sum())
     weight = np.inf if unknown.any() else float(weights.max(initial=0.0))
-    chance = float((image_counts * odds * (1 + odds)).sum())
+    chance = float((enlarged * image_counts * odds * (1 + odds)).sum())
     return StandardisedCount(*(np.asarray(part)[()] for part in (value, variance, weight, chance)))
+
+
+LEAST_DETERMINED = 0.25
+"""With less, the limits' gamma distribution would be all tail, whose quantiles fall again."""
+
+
+class RightlyRefused(NamedTuple):
+    """Numbers of images, (strata,); and `determined` (strata,), from `LEAST_DETERMINED` to 1: the standard deviation of
+    how many were accepted beside them is 1 / determined times as large as if the images were known."""
+
+    images: Floats
+    determined: Floats
 
 
 def rightly_refused(
     refused: ArrayLike, accepted: ArrayLike, kept: ArrayLike, taken: ArrayLike, sensitivity: float
-) -> Floats:
+) -> RightlyRefused:
     """Estimates how many refused images do not show what was asked for; the others show it and were missed.
 
     N = (R - m * A) / (1 - m * a/r),   m = (1 - sensitivity) / sensitivity
@@ -214,19 +231,23 @@ def rightly_refused(
     `refused` R: R = N + m * (A - N * a/r). `kept` r and `taken` a: known images that do not show it, refused and
     accepted.
 
+    N depends on a/r too: the derivative of N * a/r by a/r is N / (1 - m * a/r). And d accepted images more than
+    N * a/r are d refused ones fewer, which makes N * a/r wrong by d / (1 - m * a/r). So `determined` divides its
+    errors. Chance in the number of missed images is left out, since it is small beside these.
+
     Args: counts, (strata,), 0 or more; sensitivity: in (0, 1].
-    Returns: float64 (strata,) between 0 and R; R where no known image was refused, or where m * a/r is 1 or more, so
-    that the equation tells nothing.
+    Returns: `RightlyRefused`: float64 between 0 and R; R, determined as little as can be, where m * a/r is 1 or more,
+    so that the equation tells nothing; R, determined, where no known image was refused.
     """
     images, accepted_images, kept_counts, hits = (
         np.asarray(counts, np.float64) for counts in (refused, accepted, kept, taken)
     )
     missed = (1 - sensitivity) / sensitivity
-    odds = np.divide(hits, kept_counts, out=np.full(hits.shape, np.nan), where=kept_counts > 0)
-    rest = 1 - missed * odds
-    solved = np.divide(images - missed * accepted_images, rest, out=images.copy(), where=rest > 0)
-    result: Floats = np.clip(solved, 0.0, images)
-    return result
+    odds = np.divide(hits, kept_counts, out=np.zeros(hits.shape), where=kept_counts > 0)
+    determined = 1 - missed * odds
+    is_told = (determined > 0) & (kept_counts > 0)
+    solved = np.divide(images - missed * accepted_images, determined, out=images.copy(), where=is_told)
+    return RightlyRefused(np.clip(solved, 0.0, images), np.maximum(determined, LEAST_DETERMINED))
 
 
 def _least(counts: NDArray[np.float64]) -> float:

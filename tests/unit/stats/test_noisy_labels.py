@@ -136,6 +136,13 @@ def test_what_was_not_drawn_is_unknown():
     assert nothing.effective.tolist() == [0, 0]
 
 
+def test_nothing_is_known_of_a_value_of_which_no_image_was_accepted():
+    known = CalibrationCounts(np.eye(2) * 1000, np.array([[1000.0, 0], [5, 4995]]))
+    found = corrected(np.array([[5, 0, 0], [0, 0, 0]]), np.zeros((2, 3)), known, unclassified=np.diag([0, 0, 2])[1:])
+    assert found.accuracy == pytest.approx([1, np.nan], abs=0.01, nan_ok=True)
+    assert np.isnan([found.shown[1, 1], found.shown_low[1], found.class_shown[1]]).all()
+
+
 @pytest.mark.parametrize(
     ("right", "calibration", "words"),
     [([[1, 0]], np.eye(2), "square"), ([[0.5, 0], [0, 1]], np.eye(2), "whole"), (np.eye(2), -np.eye(2), "calibration")],

@@ -8,6 +8,7 @@ from scipy.stats import nbinom
 
 from c2b_ray import stats
 from c2b_ray.stats.read_values import (
+    LEAST_DETERMINED,
     StandardisedCount,
     confident_disagreements,
     confident_thresholds,
@@ -153,13 +154,33 @@ def test_more_known_images_do_not_make_the_count_itself_certain():
 
 def test_missed_images_of_the_class_are_taken_out_of_those_that_were_refused():
     # 200 show the class, of which 160 were accepted and 40 missed; of 150 others 90 were accepted, as 3 of 5 known ones
-    assert rightly_refused([60 + 40], [160 + 90], [40], [60], 0.8) == pytest.approx([60])
+    images, determined = rightly_refused([60 + 40], [160 + 90], [40], [60], 0.8)
+    assert images == pytest.approx([60])
+    assert determined == pytest.approx([1 - 0.25 * 1.5])
     # nothing was missed; none of the others was accepted; the class explains all refused images
-    assert rightly_refused([100], [250], [40], [60], 1.0) == pytest.approx([100])
-    assert rightly_refused([100], [160], [40], [0], 0.8) == pytest.approx([60])
-    assert rightly_refused([30], [160], [40], [0], 0.8) == pytest.approx([0])
+    assert rightly_refused([100], [250], [40], [60], 1.0) == (pytest.approx([100]), 1)
+    assert rightly_refused([100], [160], [40], [0], 0.8) == (pytest.approx([60]), 1)
+    assert rightly_refused([30], [160], [40], [0], 0.8) == (pytest.approx([0]), 1)
     # odds of 6 are more than the 4 at which nothing is left to solve; no known image was refused
-    assert rightly_refused([100, 100], [160, 160], [10, 0], [60, 0], 0.8) == pytest.approx([100, 100])
+    images, determined = rightly_refused([100, 100], [160, 160], [10, 0], [60, 0], 0.8)
+    assert images == pytest.approx([100, 100])
+    assert determined == pytest.approx([LEAST_DETERMINED, 1])
+
+
+@pytest.mark.parametrize(("rate", "sensitivity"), [(0.1, 0.9), (0.4, 0.7), (0.3, 0.6)])
+def test_limits_hold_of_a_verifier_that_misses_images_of_the_class_as_often_as_they_say(rate, sensitivity):
+    random = np.random.default_rng(7)
+    others, of_class, known = 300, 200, 1000
+    below = above = 0
+    for _ in range(1000):
+        false, shown, taken = random.binomial([others, of_class, known], [rate, sensitivity, rate])
+        refused, accepted = others - false + of_class - shown, false + shown
+        images, determined = rightly_refused([refused], [accepted], [known - taken], [taken], sensitivity)
+        low, high = standardised_count(images, [known - taken], [taken], determined).limits(confidence=0.9)
+        below, above = below + (high < false), above + (low > false)
+    # At .4 and .7, close to a verifier that cannot tell, these are 146 and 132 without `determined`.
+    assert 0.02 * 1000 <= below <= 0.09 * 1000
+    assert 0.02 * 1000 <= above <= 0.09 * 1000
 
 
 def test_limits_with_more_known_images_are_those_of_so_many():

@@ -230,7 +230,8 @@ class Predicted(NamedTuple):
     to the captions would tell whether the share exceeds `TOLD`; 0 where there are enough. `counted`: the number of
     images that do not show it, of `accepted` ones (values,), which gives limits at other confidences; NaN where no
     image was accepted. `known` (values,): the negatives near to its captions. `unknown`: for each accepted image of the
-    class, the refused ones that show none of the audit's classes, where the calibration holds no such image."""
+    class, at least so many refused ones show none of the audit's classes, where the calibration holds no such
+    image."""
 
     share: Float64s
     low: Float64s
@@ -304,14 +305,20 @@ class FalseAccepts:
         return Predicted(share, low, high, lacking, counted, accepted, negatives.astype(np.int64), unknown)
 
     def _unknown(self, target: str) -> float:
-        """Returns `Predicted.unknown`. What the verifier calls something else as often as it does the negatives may be
-        one of the audit's classes that it did not recognise."""
+        """Returns `Predicted.unknown`: what is beyond the upper limit of the number that is expected.
+
+        The verifier calls images of the audit's classes something else, too: those of other classes as often as it does
+        the negatives, and those of the class itself as often as in the calibration.
+        """
         if self._verified.knows_something_else():
             return 0.0
         shown, other, nothing = self._pool.seen.verified.counts_of_class(target)
         _, other_negatives, nothing_negatives = self._negatives.seen.verified.counts_of_class(target)
-        unrecognised = other * nothing_negatives / max(other_negatives, 1)
-        return max(0.0, nothing - unrecognised) / max(shown, 1)
+        recognised, missed = self._verified.answers_of_class(target)
+        images = [other, shown if recognised + missed else 0]
+        kept = [max(other_negatives, 1), recognised]  # 1: without any, no limit would say anything
+        expected = standardised_count(images, kept, [nothing_negatives, missed])
+        return max(0.0, nothing - float(expected.limits(CONFIDENCE)[1])) / max(shown, 1)
 
     def _of_value(self, group: CellGroup, value: int) -> tuple[float, ...]:
         """Returns the fields of a `StandardisedCount`, the number of accepted images, how many negatives are known, and
@@ -348,18 +355,18 @@ class FalseAccepts:
         taken_for_class = counts(similarity_of_negatives[of_class(answers)])
         taken = counts(similarity_of_negatives[answers == value])
 
-        def rightly(sensitivity: float) -> Float64s:
+        def at(sensitivity: float) -> tuple[float, StandardisedCount]:
             within = min(max(sensitivity, LEAST_SENSITIVITY), 1.0)
-            return rightly_refused(refused, of_all, kept, taken_for_class, within)
+            images, determined = rightly_refused(refused, of_all, kept, taken_for_class, within)
+            return float(images.sum()), standardised_count(images, kept, taken, determined)
 
         sensitivity = self._verified.class_sensitivity(group.target_class)
         error = self._verified.error_of_sensitivity(group.target_class)
-        images = rightly(sensitivity)
-        counted = standardised_count(images, kept, taken)
-        at_limits = [standardised_count(rightly(sensitivity + side), kept, taken).value for side in (-error, error)]
+        images, counted = at(sensitivity)
+        at_limits = [at(sensitivity + side)[1].value for side in (-error, error)]
         counted = counted._replace(chance=counted.chance + (at_limits[1] - at_limits[0]) ** 2 / 4)
         # Without a single false accept, 3 times its weight is the upper limit at 95 % ("rule of three").
-        needed = float(3 * images.sum() / (TOLD * accepted))
+        needed = 3 * images / (TOLD * accepted)
         return *map(float, counted), float(accepted), float(len(refused_similarity)), needed
 
 
@@ -385,7 +392,7 @@ def doubt_of_unknown(target: str, unknown: float) -> list[str]:
         return []
     return [
         f"how many of the images show no {target} is not known: for each 100 that the verifier accepted it refused "
-        f"{100 * unknown:.0f} that show none of the audit's classes, and the calibration holds no such image"
+        f"at least {100 * unknown:.0f} that show none of the audit's classes, and the calibration holds no such image"
     ]
 
 

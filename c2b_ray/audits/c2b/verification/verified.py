@@ -177,6 +177,12 @@ class VerifierSkill:
         """Returns the number of calibration images that show the class."""
         return float(self._table(target)[0].sum())
 
+    def answers_of_class(self, target: str) -> tuple[float, float]:
+        """Returns the numbers of calibration images of the class that it took for the class, and for none of the
+        audit's."""
+        counts = self._counts.get(CLASS, {})
+        return counts.get((target, target), 0.0), counts.get((target, OTHER), 0.0)
+
     def _table(self, target: str, counts_for: Callable[[str], bool] = lambda value: True) -> Floats:
         """Returns images that show the class and that do not (rows; of other classes only those that `counts_for`
         accepts), by whether it said that they do."""
@@ -466,6 +472,11 @@ class VerifiedImages:
     def knows_something_else(self) -> bool:
         """Returns whether the calibration has images that show none of the audit's classes."""
         return self._verifier.something_else() > 0
+
+    def answers_of_class(self, target: str) -> tuple[float, float]:
+        """Returns how many of the calibration's images of a class were said to show it, and none of the audit's
+        classes."""
+        return self._verifier.answers_of_class(target)
 
     def class_is_assumed(self, target: str) -> bool:
         """Returns whether it named classes of images while only an assumption says how often it is right on that."""
