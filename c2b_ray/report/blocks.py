@@ -367,7 +367,7 @@ class Page:
 
     def html(self) -> str:
         """Returns the page as one HTML document, which makes no network requests."""
-        return render("page.html.j2", self, self.styles, self.scripts)
+        return render(self, self.styles, self.scripts)
 
 
 def grid(title: str, caption: str, columns: Sequence[str], lines: Mapping[str, Sequence[Cell]]) -> list[Block]:

@@ -168,7 +168,7 @@ def _details(of: Measured, several: bool) -> Details:
     )
     charts = [Columns([Figure(svg, heading, "") for heading, svg in of.charts], "charts")] if of.charts else []
     summary = (Span("Precision, recall and F1 of each class"), *name, Span(trust))
-    return Details(summary, [*charts, table], style="measured")
+    return Details(summary, [*charts, table])
 
 
 def sample(images: Images, most: int = MOST_IMAGES, seed: int = 0) -> Ints:

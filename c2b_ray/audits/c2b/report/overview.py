@@ -151,7 +151,7 @@ def _heat_cell(
     state: str, sign: str, name: str, phi: str, value: str = "", description: str = "", link: str = ""
 ) -> blocks.Cell:
     return blocks.Cell(
-        (Span(sign, style="sign mark"), Span(name, style="unseen"), Span(" "), Span(phi, style="phi")),
+        (Span(sign, style="sign mark"), Span(name, style="unseen"), Span(f" {phi}")),
         [value],
         title=description,
         link=f"#{link}" if link else "",
