@@ -43,7 +43,7 @@ def marked(text: str) -> Sentence:
 
 
 class Block:
-    """What `blocks.html.j2` renders by the macro of this name."""
+    """A part of a page. `macro`: the name by which the macro `one` of `blocks.html.j2` tells what it looks like."""
 
     macro: ClassVar[str]
 
