@@ -43,7 +43,7 @@ def marked(text: str) -> Sentence:
 
 
 class Block:
-    """What `blocks.html.j2` renders by the macro of this name."""
+    """A part of a page. `macro`: the name by which the macro `one` of `blocks.html.j2` tells what it looks like."""
 
     macro: ClassVar[str]
 
@@ -367,7 +367,7 @@ class Page:
 
     def html(self) -> str:
         """Returns the page as one HTML document, which makes no network requests."""
-        return render("page.html.j2", self, self.styles, self.scripts)
+        return render(self, self.styles, self.scripts)
 
 
 def grid(title: str, caption: str, columns: Sequence[str], lines: Mapping[str, Sequence[Cell]]) -> list[Block]:

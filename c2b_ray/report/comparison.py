@@ -106,16 +106,23 @@ class Pages:
         columns = [Column(_capital(heading.name), heading.number) for heading in self.headings if not heading.small]
         caption = f"{self.caption}; B minus A, with {words.percent(1 - alpha)} intervals"
         lines = [_cells(self.headings, self.texts(row)) for row in changed[:MOST_ROWS]]
-        style, sign, _ = MARKS[change]
-        sign = {"▼": "▲", "▲": "▼"}.get(sign, sign) if self.rising else sign
-        return changes(self.titles[change], Verdict(style, sign, ""), caption, columns, lines, len(changed))
+        mark = mark_of(change)
+        if self.rising:
+            mark = replace(mark, sign={"▼": "▲", "▲": "▼"}.get(mark.sign, mark.sign))
+        return changes(self.titles[change], mark, caption, columns, lines, len(changed))
+
+
+def mark_of(change: str) -> Verdict:
+    """Returns the sign of a change, for a heading."""
+    style, sign, _ = MARKS[change]
+    return Verdict(style, sign, "")
 
 
 def changes(
     title: str, mark: Verdict, caption: str, columns: Sequence[Column], lines: Sequence[Cells | TableRow], count: int
 ) -> Section:
     """Returns the section of one change; `count`: of all rows, of which `lines` are the first."""
-    more = f"And {count - len(lines)} more, in comparison.parquet." if count > len(lines) else ""
+    more = words.further(count, len(lines), "in comparison.parquet")
     table = Table(
         columns, lines, style="open compared", caption=caption, sortable=True, filtered=title, most=40, more=more
     )

@@ -1,4 +1,8 @@
-"""Small line charts over the unit square, as SVG that takes the page's colours. Knows nothing of what is drawn."""
+"""The section of a page in which a reader explores the images: a confusion matrix, pictures, filters and a map; and
+precision, recall and curves of each classifier.
+
+Knows images as numbers of classes and answers; knows no audit.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,9 @@ from c2b_ray.report.words import Column, Span
 from c2b_ray.stats.classification import precision_recall_f1, reliability, two_class_curves
 from c2b_ray.stats.clustering import principal_plane
 from c2b_ray.text import visible
+
+# Small line charts over the unit square, as SVG that takes the page's colours.
+
 
 LEFT, TOP, SIDE = 34, 8, 190
 MOST_POINTS = 200
@@ -60,8 +67,7 @@ def chart(lines: Sequence[Line], x_name: str, y_name: str, description: str, dia
     return f'<svg class="chart" viewBox="{box}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
 
-# The block of a page for exploring: a confusion matrix, pictures, filters, a map, and tables
-# and curves of each classifier.
+# The section: what its script reads as JSON, and the tables and curves.
 
 
 MOST_IMAGES = 600
@@ -107,26 +113,14 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A class in the table of a classifier. `last`: what it was most often taken for, or another measure of it
-    (`Measured.last`)."""
-
-    name: str
-    images: str
-    precision: str
-    recall: str
-    f1: str
-    last: str
-
-
-@dataclass(frozen=True)
 class Measured:
-    """One classifier: its table, and curves as <svg> elements."""
+    """One classifier: its table, and curves as headings and <svg> elements. `rows`: of each class its name, images,
+    precision, recall, F1 and what `last` is called; `more`: the number of classes that are left out."""
 
     name: str
-    rows: tuple[Row, ...]
+    rows: Sequence[Sequence[str]]
     more: int
-    charts: tuple[tuple[str, str], ...] = ()
+    charts: Sequence[tuple[str, str]] = ()
     last: str = "Most often taken for"
 
 
@@ -165,16 +159,16 @@ def _details(of: Measured, several: bool) -> Details:
     ]
     table = Table(
         columns,
-        [(row.name, row.images, row.precision, row.recall, row.f1, row.last) for row in of.rows],
+        of.rows,
         name=f"Precision, recall and F1, {of.name}",
         style="",
         caption="Lowest F1 first, over the images of this run: precision changes with how many of each class there are",
         sortable=True,
-        more=f"And {of.more} more classes." if of.more else "",
+        more=f"And {words.count(of.more)} more classes." if of.more else "",
     )
     charts = [Columns([Figure(svg, heading, "") for heading, svg in of.charts], "charts")] if of.charts else []
     summary = (Span("Precision, recall and F1 of each class"), *name, Span(trust))
-    return Details(summary, [*charts, table], style="measured")
+    return Details(summary, [*charts, table])
 
 
 def sample(images: Images, most: int = MOST_IMAGES, seed: int = 0) -> Ints:
@@ -357,7 +351,7 @@ def _of_classifier(images: Images, classifier: Answered) -> Measured:
     scores = precision_recall_f1(table)
     worst = np.argsort(np.nan_to_num(scores.f1, nan=2.0), kind="stable")
     rows = [
-        Row(
+        (
             images.classes[i],
             words.count(int(table[i].sum())),
             words.percent(float(scores.precision[i])),
@@ -367,7 +361,7 @@ def _of_classifier(images: Images, classifier: Answered) -> Measured:
         )
         for i in worst[:MOST_ROWS].tolist()
     ]
-    return Measured(classifier.name, tuple(rows), max(number - MOST_ROWS, 0), tuple(_charts(images, classifier)))
+    return Measured(classifier.name, rows, max(number - MOST_ROWS, 0), _charts(images, classifier))
 
 
 def _taken_for(images: Images, truth: Ints, answer: Ints, target: int) -> str:

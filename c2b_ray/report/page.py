@@ -1,8 +1,8 @@
-"""Renders the view as one HTML document that makes no network requests.
+"""Renders a page as one HTML document that makes no network requests.
 
 Its Content-Security-Policy allows one style sheet and one script, each by its hash, and images from data: URIs. Every
 text is escaped by Jinja; only the plots, the style sheet and the script, all made here, are not. The page is readable
-without the script, which filters, sorts, folds and enlarges. Knows the template, not the content of the view.
+without the script, which filters, sorts, folds and enlarges. Knows the template, not the blocks of the page.
 """
 
 from __future__ import annotations
@@ -26,17 +26,11 @@ SCRIPTS = ("page.js",)
 EXPLORE = (*SCRIPTS, "explore.js")
 
 
-def render(template: str, view: object, styles: Sequence[str] = STYLES, scripts: Sequence[str] = SCRIPTS) -> str:
-    """Renders a template of this package with its view, its style sheets as one, its scripts as one, and the policy
-    that allows only these."""
+def render(page: object, styles: Sequence[str], scripts: Sequence[str]) -> str:
+    """Renders a `blocks.Page`, its style sheets as one, its scripts as one, and the policy that allows only these."""
     style, script = ("".join(_source(name) for name in names) for names in (styles, scripts))
-    return (
-        _environment()
-        .get_template(template)
-        .render(
-            view=view, style=_trusted(style), script=_trusted(script), policy=policy(style, script), trusted=_trusted
-        )
-    )
+    template = _environment().get_template("page.html.j2")
+    return template.render(page=page, style=style, script=script, policy=policy(style, script))
 
 
 def policy(style: str, script: str) -> str:
@@ -55,10 +49,6 @@ def _digest(text: str) -> str:
 def _source(name: str) -> str:
     environment = _environment()
     return environment.loader.get_source(environment, name)[0] if environment.loader else ""
-
-
-def _trusted(markup: str) -> Markup:
-    return Markup(markup)  # noqa: S704 — style sheet and script are ours, and forest.py escapes its labels
 
 
 def without_hidden(value: Any) -> Any:

@@ -1,4 +1,5 @@
-"""The terminal summary of a run: a table, lines beneath it, and the same for programs. It knows no kind of run."""
+"""What pages and terminals are worded with: columns, the summary of a run, numbers and lists as text, and sentences
+with emphasised words. It knows no kind of run."""
 
 from __future__ import annotations
 

@@ -35,18 +35,14 @@ from c2b_ray.report.blocks import (
     Section,
     TableRow,
     Terms,
-    Verdict,
 )
-from c2b_ray.report.comparison import both, changes
+from c2b_ray.report.comparison import MARKS, MOST_ROWS, both, changes, mark_of
 from c2b_ray.report.pictures import WRONG, Gallery, Picture, ThumbnailSet, read_pictures, thumbnails
 from c2b_ray.report.redact import clean, names_of
 from c2b_ray.report.words import Column, Span, Summary
 from c2b_ray.steps.cells import CellName
 from c2b_ray.storage import files, resolve
 from c2b_ray.storage.run import MANIFEST
-
-# A comparison as one HTML page: what got worse, what got better, and what is undetermined.
-
 
 # The images that one of two classifiers got right and the other wrong, of the cells that changed.
 
@@ -139,10 +135,9 @@ def _shown(
     b_right = _gallery(f"B right, A wrong: {words.count(len(only_b))}", _spread(only_b), names[0], thumbnail_set)
     worse = change == "worse"
     ordered = (a_right, b_right) if worse else (b_right, a_right)
-    verdict, sign = ("against", "▼") if worse else ("for", "▲")
     galleries = [gallery for gallery in ordered if gallery.pictures]
     blocks = [Galleries(galleries)] if galleries else []
-    return Article(title, blocks, style="sides", mark=Verdict(verdict, sign, ""))
+    return Article(title, blocks, style="sides", mark=mark_of(change))
 
 
 def _spread(images: Sequence[Answered]) -> list[Answered]:
@@ -172,12 +167,10 @@ def _gallery(title: str, images: Sequence[Answered], name: str, thumbnail_set: T
     return Gallery(verdict="wrong", sign=WRONG, title=title, pictures=pictures)
 
 
-MOST_ROWS = 200
-CHANGES = {
-    "worse": (Verdict("against", "▼", ""), "Got worse"),
-    "better": (Verdict("for", "▲", ""), "Got better"),
-    "undetermined": (Verdict("undetermined", "◇", ""), "Undetermined"),
-}
+# A comparison as one HTML page: what got worse, what got better, and what is undetermined.
+
+
+TITLES = {"worse": "Got worse", "better": "Got better", "undetermined": "Undetermined"}
 COMPARED_COLUMNS = (
     *(Column(name) for name in ("Class", "Attribute: value")),
     *(Column(name, number=True) for name in ("A", "B", "Difference", "Change of φ", "q", "Images")),
@@ -227,7 +220,7 @@ def comparison_page(
         ),
         sections=(
             *_over_all_classes(pooled.to_pylist()),
-            *(_changes(change, rows, alpha) for change in CHANGES),
+            *(_changes(change, rows, alpha) for change in TITLES),
             *_images(articles),
             Section("How they were compared", [Terms(terms)]),
         ),
@@ -241,10 +234,9 @@ def _over_all_classes(rows: Sequence[Mapping[str, Any]]) -> list[Section]:
 
 def _changes(change: str, rows: Sequence[Mapping[str, Any]], alpha: float) -> Section:
     changed = by_change(rows, change)
-    mark, title = CHANGES[change]
     caption = f"Largest difference first; B minus A, with {words.percent(1 - alpha)} intervals"
     lines = [_compared_row(row) for row in changed[:MOST_ROWS]]
-    return changes(title, mark, caption, COMPARED_COLUMNS, lines, len(changed))
+    return changes(TITLES[change], mark_of(change), caption, COMPARED_COLUMNS, lines, len(changed))
 
 
 def _images(articles: Sequence[Article]) -> list[Section]:
@@ -335,7 +327,6 @@ def by_change(rows: Sequence[Mapping[str, Any]], change: str) -> list[Mapping[st
 
 
 MOST_SUMMARY_ROWS = 15
-MARKS = {"worse": "bad", "better": "good"}
 COLUMNS = (
     *(Column(name) for name in ("class", "attribute", "value")),
     *(Column(name, number=True) for name in ("A right", "B right", "difference", "interval", "change of φ", "n")),
@@ -347,11 +338,11 @@ def summaries(classifiers: tuple[str, str], tables: tuple[pa.Table, pa.Table], i
     right, in words."""
     rows = tables[0].to_pylist()
     result = [Summary("", COLUMNS, [], [], [f"A: {classifiers[0]}", f"B: {classifiers[1]}"])]
-    for change, mark in MARKS.items():
+    for change in CHANGED:
         changed = by_change(rows, change)
         summary_rows = [_summary_row(row) for row in changed[:MOST_SUMMARY_ROWS]]
-        title = words.shown_of(f"Got {change}", len(summary_rows), len(changed))
-        result.append(Summary(title, COLUMNS, summary_rows, [mark] * len(summary_rows), []))
+        title = words.shown_of(TITLES[change], len(summary_rows), len(changed))
+        result.append(Summary(title, COLUMNS, summary_rows, [MARKS[change][2]] * len(summary_rows), []))
     lines = [*images[:MOST_SUMMARY_ROWS], *pooled_lines(tables[1].to_pylist()), tally(rows), left_out(rows)]
     return [*result, Summary("", COLUMNS, [], [], [line for line in (*lines, one_caption_line(rows)) if line])]
 

@@ -67,9 +67,8 @@ def test_counts_are_of_all_images_and_missing_answers_of_none():
     data = json.loads(explored(of).data)
     assert sorted(data["confusions"][0]) == [[0, -1, 1], [0, 0, 2], [1, 1, 1]]
     cat, dog = explored(of).measured[0].rows
-    assert (cat.name, cat.images, cat.recall, cat.precision) == ("cat", "3", "67\u202f%", "100\u202f%")
-    assert cat.last == "a label (1 of 1 wrong)"
-    assert (dog.name, dog.images, dog.recall) == ("dog", "1", "100\u202f%")
+    assert cat == ("cat", "3", "100\u202f%", "67\u202f%", "80\u202f%", "a label (1 of 1 wrong)")
+    assert dog[:4] == ("dog", "1", "100\u202f%", "100\u202f%")
 
 
 def test_the_matrix_counts_every_answer_of_its_classes_however_many_pairs_there_are():

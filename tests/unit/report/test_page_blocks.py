@@ -160,7 +160,7 @@ def test_rows_of_one_cell_head_those_beneath_and_rows_without_a_head_have_none()
 def test_what_looks_wrong_in_the_set_up_is_told_with_code_and_no_other_marks():
     note = SetupNote("net", "`a*b*c` is right.", "Why.", "See `c2b check`.", hopeless=True)
     html = page(*setup([note]))
-    assert '<article class="setup">\n<h2>The set-up looks wrong</h2>' in html
+    assert '<article class="setup" role="note">\n<h2>The set-up looks wrong</h2>' in html
     assert '<span class="spec">net</span> <code><b>a*b*c</b></code><b> is right.</b> Why. See <code>' in html
     assert "nothing below says anything about this classifier." in html
     assert setup([]) == []

@@ -69,7 +69,7 @@ def detail_section(of: DetailedGroups, config: AuditConfig, derived: DerivedValu
         contents: list[Block] = [_group(of, group, config, derived, is_open=i == 0) for i, group in enumerate(detailed)]
         if others:
             title = f"{'Further findings' if detailed else 'Findings'}, as a table"
-            contents.append(Details(title, [_table_of(others, of.links, derived, measured)], style="others"))
+            contents.append(Details(title, [_table_of(others, of.links, derived, measured)]))
         if not contents:
             contents.append(Paragraph("No findings."))
         if more := words.further(len(found), len(detailed) + len(others), "in the run’s scores.parquet"):

@@ -17,7 +17,7 @@ from c2b_ray.config.audit import AuditConfig
 from c2b_ray.errors import InputError, StorageError
 from c2b_ray.models import catalog
 from c2b_ray.report import words
-from c2b_ray.report.explore import MOST_ROWS, Answered, Explore, Images, Measured, Row, explore, sample
+from c2b_ray.report.explore import MOST_ROWS, Answered, Explore, Images, Measured, explore, sample
 from c2b_ray.report.redact import clean
 from c2b_ray.steps.answers import NO_ANSWER, answers_of, gives_each_label
 from c2b_ray.steps.cells import CellImages, images_of_cells
@@ -77,7 +77,7 @@ def tables_of_labels(labels: Sequence[LabelScores], names: Mapping[str, str]) ->
             (one for one in labels if one.classifier == classifier), key=lambda one: np.nan_to_num(one.f1, nan=2)
         )
         rows = [
-            Row(
+            (
                 clean(one.label),
                 f"{words.count(one.positive)} of {words.count(one.positive + one.negative)}",
                 words.percent(one.precision),
@@ -87,7 +87,7 @@ def tables_of_labels(labels: Sequence[LabelScores], names: Mapping[str, str]) ->
             )
             for one in of[:MOST_ROWS]
         ]
-        tables.append(Measured(names[classifier], tuple(rows), max(len(of) - MOST_ROWS, 0), last="AUROC"))
+        tables.append(Measured(names[classifier], rows, max(len(of) - MOST_ROWS, 0), last="AUROC"))
     return tuple(tables)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from c2b_ray.audits.c2b.report.method import ACCURACY, DerivedValues, metric_named, shown, titled
 from c2b_ray.audits.c2b.report.ranking import Cell, Group, on_one_caption
@@ -16,10 +15,6 @@ from c2b_ray.report import blocks, words
 from c2b_ray.report.blocks import FoundRow
 from c2b_ray.report.words import Sentence, Span
 from c2b_ray.stats import wilson_interval
-
-if TYPE_CHECKING:
-    pass
-
 
 SIGNS = {"against": "▼", "for": "▲", "none": "●", "undetermined": "◇"}
 NAMES = {"against": "against", "for": "for", "none": "clear", "undetermined": "undetermined"}

@@ -230,7 +230,7 @@ def accuracy_in_brief(accuracy: Accuracy, names: Mapping[str, str]) -> str:
     """Returns how often a classifier is right, for the head of a page; named where the run has several."""
     prefix = f"{names[accuracy.classifier]}: " if len(names) > 1 else ""
     if not accuracy.images:
-        return f"{prefix}no image has an answer."
+        return f"{prefix}no image has an answer." if prefix else "No image has an answer."
     share = words.percent(accuracy.right / accuracy.images)
     return f"{prefix}{words.count(accuracy.right)} of {words.plural(accuracy.images, 'answer')} right ({share})."
 

@@ -58,8 +58,8 @@ def intersections_section(table: pa.Table, names: Mapping[str, str], tau: float,
     ordered = sorted(groups.values(), key=_strength)
     matrices = [_matrix(group, names, confidence) for group in ordered[:MOST_MATRICES]]
     blocks.append(Details("Every pair of values, as tables", matrices, open=len(matrices) <= 2))
-    if len(ordered) > MOST_MATRICES:
-        more = f"And {len(ordered) - MOST_MATRICES} more pairs and classes, in the run’s intersections.parquet."
+    if left_out := len(ordered) - len(matrices):
+        more = f"And {words.count(left_out)} more pairs and classes, in the run’s intersections.parquet."
         blocks.append(Paragraph(more, "beneath"))
     return [Section("Intersections", blocks, "intersections", "Intersections")]
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from c2b_ray.audits.c2b.report.findings import NAMES
 from c2b_ray.audits.c2b.report.ranking import FINDINGS, Cell, cells_of
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.report import words
@@ -135,8 +136,8 @@ def _changes(before: Sequence[Cell], after: Sequence[Cell]) -> list[str]:
         if other is not None and other.verdict != cell.verdict:
             changed.append((cell.verdict not in FINDINGS, -cell.size, cell, other))
     return [
-        f"{cell.target_class}, {cell.attribute} {cell.bias_class}: {other.verdict} in place of {cell.verdict} "
-        f"(φ {words.signed(other.phi)}, was {words.signed(cell.phi)})"
+        f"{cell.target_class}, {cell.attribute} {cell.bias_class}: {NAMES[other.verdict]} in place of "
+        f"{NAMES[cell.verdict]} (φ {words.signed(other.phi)}, was {words.signed(cell.phi)})"
         for *_, cell, other in sorted(changed, key=lambda item: item[:2])
     ]
 

@@ -103,7 +103,7 @@ def _map(
         name=f"Classes and attributes of {names[classifier]}",
         style="heat",
         sortable=len(rows) > 2,
-        more=f"And {len(classes) - MOST_CLASSES} more classes." if len(classes) > MOST_CLASSES else "",
+        more=f"And {words.count(len(classes) - MOST_CLASSES)} more classes." if len(classes) > MOST_CLASSES else "",
     )
 
 
@@ -151,7 +151,7 @@ def _heat_cell(
     state: str, sign: str, name: str, phi: str, value: str = "", description: str = "", link: str = ""
 ) -> blocks.Cell:
     return blocks.Cell(
-        (Span(sign, style="sign mark"), Span(name, style="unseen"), Span(" "), Span(phi, style="phi")),
+        (Span(sign, style="sign mark"), Span(name, style="unseen"), Span(f" {phi}")),
         [value],
         title=description,
         link=f"#{link}" if link else "",
@@ -169,7 +169,7 @@ def _taken(target: str, answers: Counter[str], confidence: float) -> tuple[block
     low, high = wilson_interval(right, images, confidence)
     accuracy = words.percent(right / images if images else math.nan)
     interval = words.percent_range(float(low), float(high)) if images else ""
-    number = f"{words.count(images)} images"
+    number = words.plural(images, "image")
     mistake = blocks.Cell(style="taken")
     if wrong:
         share = f"{words.count(-wrong[0][0])} of {words.count(images - right)} wrong"

@@ -174,9 +174,10 @@ def page_of(
         *overview_article(groups, names, taken_for, confidence, of.links_to_details),
         *pooled_article(pooled, cells, names, confidence),
     ]
+    is_scored, verified = bool(cells) or not effects.num_rows, tables.verifications.num_rows > 0
     sections = [
-        _found_section(of, config, derived, of_cells, is_scored := bool(cells) or not effects.num_rows),
-        *detail_section(of, config, derived, verified := tables.verifications.num_rows > 0),
+        _found_section(of, config, derived, of_cells, is_scored),
+        *detail_section(of, config, derived, verified),
         *perturbations_section(effects, names, tau, alpha, perturbed or {}),
         *label_errors_section(
             config, (run.read("label_errors"), tables.scores, run.read("scores_without")), names, thumbnails
