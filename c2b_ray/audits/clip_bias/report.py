@@ -11,7 +11,7 @@ import numpy as np
 from c2b_ray.audits.clip_bias import figures, wording
 from c2b_ray.audits.clip_bias.facts import Facts, is_known, measure_of, read_facts
 from c2b_ray.audits.clip_bias.run import ClipBiasRun
-from c2b_ray.audits.clip_bias.wording import ALL
+from c2b_ray.audits.clip_bias.steps.measure import ALL
 from c2b_ray.report import words
 from c2b_ray.report.blocks import (
     Answers,
