@@ -67,8 +67,7 @@ def index_page(overview: DatasetOverview, examples: Sequence[Mapping[str, Any]])
     configured = overview.classifier or overview.config.get("classifier") or "a classifier"
     names = [configured] if isinstance(configured, str) else list(configured)
     draws = overview.manifest.get("draws")
-    is_counted = isinstance(draws, int) and draws > 0
-    scale = [Paragraph(f"Kept of {words.plural(draws, 'draw')}.", "scale")] if is_counted else []
+    kept = f"Kept of {words.plural(draws, 'draw')}." if isinstance(draws, int) and draws else ""
     labels = words.plural(len(overview.facets["label"][0]), "label")
     gallery = _gallery(examples, "One image of each of the commonest labels and captions")
     return Page(
@@ -78,7 +77,10 @@ def index_page(overview: DatasetOverview, examples: Sequence[Mapping[str, Any]])
             Span("A dataset of failures of "),
             spec(words.listed([clean_setting(str(name)) for name in names])),
         ),
-        head=(Paragraph(f"{words.plural(overview.rows, 'image')} of {labels}", "tally"), *scale),
+        head=(
+            Paragraph(f"{words.plural(overview.rows, 'image')} of {labels}", "tally"),
+            *([Paragraph(kept, "scale")] if kept else []),
+        ),
         sections=(
             Section("Examples", [gallery]),
             *(_facet(name, counts, numbers, overview.rows) for name, (counts, numbers) in overview.facets.items()),
