@@ -187,7 +187,8 @@ def _of_selection(results: Mapping[str, Any], names: Mapping[str, str]) -> list[
     """Says that images are missing on which the classifiers of the build are right: κ is not what it is elsewhere."""
     if len(names) < 2 or not any(name in results["built"] for name in names):
         return []
-    build_classifiers = words.listed([clean_setting(name) for name in results["built"]])
+    names_in_build = {**names_of(results["built"]), **names}
+    build_classifiers = words.listed([names_in_build[name] for name in results["built"]])
     condition = (
         f"{build_classifiers} fails" if len(results["built"]) == 1 else f"at least one of {build_classifiers} fails"
     )

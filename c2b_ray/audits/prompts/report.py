@@ -324,7 +324,7 @@ def value_rows(methods: Rows, prompts: Rows, modifiers: Rows) -> list[list[str |
         groups[row["attribute"], row["value"], row["generator"]].append(row)
     result: list[list[str | Cell]] = []
     for (attribute, value, generator), rows in groups.items():
-        plain = next((row for row in rows if row["method"] == "llm"), None) or rows[0]
+        plain = next((row["frequency"] for row in rows if row["method"] == "llm"), None)
         searched = [row for row in rows if weight_of(row["method"]) is not None and row["frequency"] is not None]
         if not searched:
             continue
@@ -341,7 +341,7 @@ def value_rows(methods: Rows, prompts: Rows, modifiers: Rows) -> list[list[str |
                 attribute,
                 value,
                 generator,
-                words.UNKNOWN if plain["frequency"] is None else words.percent(plain["frequency"]),
+                words.UNKNOWN if plain is None else words.percent(plain),
                 Cell(words.percent(best["frequency"]), [interval]),
                 method_name(best["method"]),
                 Cell(prompt or "every one names the value", style="said"),

@@ -126,3 +126,11 @@ def test_a_gain_of_less_than_an_image_in_a_hundred_is_not_told_as_none() -> None
             "prompts": 20}  # fmt: skip
     (answer,) = answers(Tables([], [], [gain], [], [], [], []), 0.05)
     assert "bring a value about in 0.4 of 100 images more than" in answer.text
+
+
+def test_a_run_without_the_language_models_own_prompts_shows_no_frequency_of_them() -> None:
+    """`methods` of a config may leave them out: then no other method's stand in their column."""
+    searched, by_people = method("day", "base"), method("day", "base", "curated", 0.9)
+    plain = method("night", "base", "llm", 0.2)
+    shown = sections(Tables([], [by_people, searched, plain, method("night", "base")], [], [], [], [], []))
+    assert [row[3] for row in rows(shown["values"])] == [words.UNKNOWN, words.percent(0.2)]
