@@ -131,7 +131,7 @@ def _favoured(bias: BiasRow, model: str, facts: Facts) -> Sentence:
         and rate["n"] >= FEWEST
     ]
     attribute = clean(bias["attribute"])
-    if len(rates) > 1 and all(0 <= rate["rate"] <= 1 for rate in rates):
+    if len(rates) > 1 and score != "cider":  # which is no share of right answers
         best, worst = (choose(rates, key=lambda rate: rate["rate"]) for choose in (max, min))
         return (
             Span(f"{model} favours "),

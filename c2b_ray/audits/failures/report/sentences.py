@@ -147,8 +147,8 @@ def _beneath(finding: Finding) -> Sequence[str]:
         texts = [
             f"“{says(hypothesis, 80)}” ({_rate_of(hypothesis, lead)})" for hypothesis in finding.alike[:MOST_ALIKE]
         ]
-        if remaining := len(finding.alike) - MOST_ALIKE:
-            texts += [f"{words.count(remaining)} more"] if remaining > 0 else []
+        if (remaining := len(finding.alike) - MOST_ALIKE) > 0:
+            texts.append(f"{words.count(remaining)} more")
         lines.append(f"Confirmed too, and saying the same: {words.listed(texts)}.")
     return lines
 
