@@ -378,11 +378,7 @@ def ask(
         raise ConfigError("", "ask with a sentence, such as 'a bus in the snow at night'")
     config = loaded.config
     target = class_of(sentence, config.classes, target_class)
-    specs = (
-        sorted(classifiers_of(loaded), key=loaded.config.classifiers.index)
-        if classifier is None
-        else [one_of(loaded, classifier, Argument.CLASSIFIER)]
-    )
+    specs = classifiers_of(loaded) if classifier is None else [one_of(loaded, classifier, Argument.CLASSIFIER)]
     confidence = 1 - config.alpha
     with at_hand() as models:
         images, source = _draws(loaded, models, index)(sentence, n)

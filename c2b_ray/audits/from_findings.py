@@ -6,6 +6,7 @@ larger value is worse. An audit that has more to say declares functions of its o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, TypedDict
@@ -93,23 +94,31 @@ def table_of(findings: Sequence[GateCell]) -> pa.Table:
 def summary(run: Run) -> Summary:
     findings = findings_of(run)
     rows = sorted(findings, key=_order)
-    problems = dict.fromkeys((finding.classifier for finding in findings), 0)
-    for finding in findings:
-        problems[finding.classifier] += _is_problem(finding)
-    top_rows, total = rows[:MOST_ROWS], sum(problems.values())
-    line = f"{words.plural(total, 'finding')} among {words.plural(len(findings), 'result')}"
-    first = f"{rows[0].name}: {_number(rows[0].values.get('value'))}. " if total else ""
+    top_rows = rows[:MOST_ROWS]
+    problems = Counter(finding.classifier for finding in findings if _is_problem(finding))
     return Summary(
         title=words.shown_of("Results", len(top_rows), len(rows)),
         columns=_COLUMNS,
         rows=[_texts(finding) for finding in top_rows],
         marks=["bad" if _is_problem(finding) else "" for finding in top_rows],
-        lines=[f"{line}."],
+        lines=[f"{_tally(rows)}."],
         report=run.report,
-        headline=f"{first}{line}",
-        findings=problems,
+        headline=_headline(rows),
+        findings={finding.classifier: problems[finding.classifier] for finding in findings},
         to_json={"run": run.path, "report": run.report, "findings": table_of(findings).to_pylist()},
     )
+
+
+def _tally(findings: Sequence[GateCell]) -> str:
+    problems = sum(map(_is_problem, findings))
+    return f"{words.plural(problems, 'finding')} among {words.plural(len(findings), 'result')}"
+
+
+def _headline(rows: Sequence[GateCell]) -> str:
+    """Returns the first finding where that is a problem, and the tally; `rows`: findings in the order of `_order`."""
+    if not rows or not _is_problem(rows[0]):
+        return _tally(rows)
+    return f"{clean(rows[0].name)}: {_number(rows[0].values.get('value'))}. {_tally(rows)}"
 
 
 _COLUMNS = (
@@ -156,17 +165,18 @@ def _signed(value: float) -> str:
 
 def write_report(run: Run) -> str:
     """Writes report.html, whole or not at all; returns its path."""
-    audit, content, config = audit_of(run), summary(run), run.config
+    audit, config = audit_of(run), run.config
+    findings = sorted(findings_of(run), key=_order)
     counts = {name: name.replace("_", " ") for name in audit.tables}
     method = method_of(run.manifest, tuple(times(run.manifest)), counts, f"{audit.command} {audit.name}.yaml")
-    rows = [_texts(finding) for finding in sorted(findings_of(run), key=_order)]
+    rows = [_texts(finding) for finding in findings]
     columns = [Column(column.name.capitalize(), column.number) for column in _COLUMNS]
     table = Table(columns, rows, "Results", style="open", sortable=True, filtered="Results", most=40)
     page = Page(
         title=clean(str(getattr(config, "task", None) or getattr(config, "name", None) or audit.name)),
         suffix=audit.question,
         kicker=audit.question,
-        head=[Paragraph(f"{content.headline}.", "tally")],
+        head=[Paragraph(f"{_headline(findings)}.", "tally")],
         sections=(
             Section("Results", [table if rows else Paragraph("Nothing was measured.")]),
             made(method, f"{audit.name}.yaml"),

@@ -9,7 +9,7 @@ from typing import Any
 
 from c2b_ray.audits.clip_bias.config import ClipBiasConfig
 from c2b_ray.audits.clip_bias.run import ClipBiasRun
-from c2b_ray.audits.clip_bias.wording import ALL
+from c2b_ray.audits.clip_bias.steps.measure import ALL
 from c2b_ray.report.method import mapping, number
 from c2b_ray.report.redact import clean, distinct_names
 from c2b_ray.tables.clip_bias import (

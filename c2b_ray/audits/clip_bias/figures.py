@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 from c2b_ray.audits.clip_bias import wording
 from c2b_ray.audits.clip_bias.facts import Facts, Measure, is_known, measure_of
 from c2b_ray.audits.clip_bias.plots import Axis, MapCell, Point, heat_map, histogram, scatter, window
-from c2b_ray.audits.clip_bias.wording import ALL
+from c2b_ray.audits.clip_bias.steps.measure import ALL
 from c2b_ray.report import words
 from c2b_ray.report.blocks import Figure
 from c2b_ray.report.redact import clean

@@ -117,12 +117,11 @@ def histogram(
 
 @dataclass(frozen=True)
 class MapCell:
-    """A cell of a map. `depth`: its shade, 0 to 1, NaN where unknown; `text`: its text; `marked`: whether it is
-    highlighted."""
+    """A cell of a map. `depth`: its shade, 0 to 1, NaN where unknown; `title`: what a pointer above it tells; `marked`:
+    whether it is highlighted."""
 
     depth: float
     title: str
-    text: str = ""
     marked: bool = False
 
 
@@ -153,10 +152,7 @@ def _cell(cell: MapCell, x: int, y: int, side: int) -> str:
     title = f"<title>{_text(cell.title)}</title>"
     box = f'<rect class="{kind}" x="{x}" y="{y}" width="{side - 2}" height="{side - 2}"{shade}>{title}</rect>'
     ring = f'<rect class="ring" x="{x + 1}" y="{y + 1}" width="{side - 4}" height="{side - 4}"/>' if cell.marked else ""
-    text = (
-        f'<text class="in" x="{x + side / 2 - 1}" y="{y + side / 2 + 3}">{_text(cell.text)}</text>' if cell.text else ""
-    )
-    return box + ring + text
+    return box + ring
 
 
 def _quadrants(x: Axis, y: Axis) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from c2b_ray.audits.clip_bias import figures, wording
 from c2b_ray.audits.clip_bias.facts import Facts, is_known, measure_of, read_facts
 from c2b_ray.audits.clip_bias.run import ClipBiasRun
-from c2b_ray.audits.clip_bias.wording import ALL
+from c2b_ray.audits.clip_bias.steps.measure import ALL
 from c2b_ray.report import words
 from c2b_ray.report.blocks import (
     Answers,
@@ -131,7 +131,7 @@ def _favoured(bias: BiasRow, model: str, facts: Facts) -> Sentence:
         and rate["n"] >= FEWEST
     ]
     attribute = clean(bias["attribute"])
-    if len(rates) > 1 and all(0 <= rate["rate"] <= 1 for rate in rates):
+    if len(rates) > 1 and score != "cider":  # which is no share of right answers
         best, worst = (choose(rates, key=lambda rate: rate["rate"]) for choose in (max, min))
         return (
             Span(f"{model} favours "),

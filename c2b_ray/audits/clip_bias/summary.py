@@ -6,6 +6,7 @@ import math
 
 from c2b_ray.audits.clip_bias import wording
 from c2b_ray.audits.clip_bias.run import ClipBiasRun
+from c2b_ray.audits.clip_bias.steps.measure import ALL
 from c2b_ray.report import words
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Column, Summary
@@ -65,7 +66,7 @@ def summary(run: ClipBiasRun) -> Summary:
 
 
 def _row(row: BiasRow) -> tuple[str, ...]:
-    view = row["view"] if row["group"] == "all" else f"group {row['group']}"
+    view = row["view"] if row["group"] == ALL else f"group {clean(row['group'])}"
     return (
         clean(row["model"]), clean(row["dataset"]), row["metric"], clean(row["attribute"]), view,
         wording.amount(row["value"]), wording.amounts(row["value_low"], row["value_high"]),

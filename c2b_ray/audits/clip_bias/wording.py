@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 
+from c2b_ray.audits.clip_bias.steps.measure import ALL
 from c2b_ray.report import words
 from c2b_ray.report.redact import clean
 
-ALL = "all"
 _NAMES = {
     "vqa_accuracy": "VQA accuracy",
     "cider": "CIDEr",

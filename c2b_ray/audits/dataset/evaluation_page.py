@@ -46,7 +46,7 @@ def _failure(failure: FailureWithNeighbours) -> Article:
     itself = Picture(
         source=thumbnail_or_nothing(failure.image, SIDE),
         key=clean(first["image_id"]),
-        alt=f"{words.article(label)}{label}, taken for {predicted}".capitalize(),
+        alt=f"{words.article(label).capitalize()}{label}, taken for {predicted}",
         label=f"taken for {predicted}",
         probability="",
         stands_for="",
@@ -187,7 +187,8 @@ def _of_selection(results: Mapping[str, Any], names: Mapping[str, str]) -> list[
     """Says that images are missing on which the classifiers of the build are right: κ is not what it is elsewhere."""
     if len(names) < 2 or not any(name in results["built"] for name in names):
         return []
-    build_classifiers = words.listed([clean_setting(name) for name in results["built"]])
+    names_in_build = {**names_of(results["built"]), **names}
+    build_classifiers = words.listed([names_in_build[name] for name in results["built"]])
     condition = (
         f"{build_classifiers} fails" if len(results["built"]) == 1 else f"at least one of {build_classifiers} fails"
     )
@@ -208,14 +209,15 @@ def _rates(results: Mapping[str, Any], rule: str, names: Mapping[str, str]) -> l
 
 
 def _transfer(results: Mapping[str, Any], rule: str, names: Mapping[str, str]) -> list[Block]:
-    sources = list(dict.fromkeys(r["of"] for r in results["rates"] if r["of"].startswith("failures of ")))
+    failures_of: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in results["rates"]:
+        if row["of"].startswith("failures of ") and row["rule"] == rule:
+            failures_of.setdefault(row["of"].removeprefix("failures of "), {})[row["classifier"]] = row
+    failing_names = {**names_of(list(failures_of)), **names}
     lines = {}
-    for source in sources:
-        rows = {r["classifier"]: r for r in results["rates"] if r["of"] == source and r["rule"] == rule}
-        if rows:
-            failing = source.removeprefix("failures of ")
-            count = max(row["images"] for row in rows.values())
-            lines[f"{clean_setting(failing)} ({words.count(count)})"] = [_rate(rows.get(name)) for name in names]
+    for failing, rows in failures_of.items():
+        count = max(row["images"] for row in rows.values())
+        lines[f"{failing_names[failing]} ({words.count(count)})"] = [_rate(rows.get(name)) for name in names]
     caption = "Of the failures of the classifier on the left, the share that each classifier above fails too"
     return grid(f"Transfer, {RULES[rule]}", caption, list(names.values()), lines) if lines else []
 

@@ -95,12 +95,13 @@ def _findings(gains: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]
     for arm, gains_of_arm in gains.items():
         parts = []
         for name, images in (("dataset", "held-out failures"), ("clean", "clean images")):
-            gain = gains_of_arm[name]
-            interval = "" if gain["low"] is None else f" ({words.signed_range(gain['low'], gain['high'])})"
-            parts.append(f"{words.signed(gain['mean'])}{interval} on {images}")
+            mean, low, high = (gains_of_arm[name][number] for number in ("mean", "low", "high"))
+            interval = "" if low is None else f" ({words.signed_range(low, high)})"
+            parts.append(f"{words.signed(mean)}{interval} on {images}")
         sentences.append(f"Over {over[arm]}: accuracy {words.listed(parts)}.")
     of_dataset = {arm: gains_of_arm["dataset"]["mean"] for arm, gains_of_arm in gains.items()}
-    if of_dataset.get("without", 1.0) < of_dataset["as_it_is"] / 2:
+    gain = of_dataset["as_it_is"]
+    if gain > 0 and of_dataset.get("without", gain) < gain / 2:
         sentences.append(
             "Most of the gain comes from training anew, not from the dataset: the classifier as it is was not trained "
             "on these clean images alone."
@@ -267,10 +268,9 @@ _fresh = threading.Lock()  # torch's random state is the process's
 class Hardening:
     """How a classifier is trained. None: chosen by the mode and the clean images.
 
-    `share`: of each batch, from the dataset. `split`: by caption or image, `audits.dataset.steps.plan`. `without`:
-    whether the same
-    training is also done without the dataset. `crop`: the least share of an image that a random crop keeps.
-    `label_map`: the path of a JSON file of each label's outputs.
+    `share`: of each batch, from the dataset. `split`: by caption or image, as `audits.dataset.steps.plan` splits.
+    `without`: whether the same training is also done without the dataset. `crop`: the least share of an image that a
+    random crop keeps. `label_map`: the path of a JSON file of each label's outputs.
     """
 
     mode: Literal["retrain", "finetune"] = "retrain"

@@ -66,8 +66,8 @@ def index_page(overview: DatasetOverview, examples: Sequence[Mapping[str, Any]])
     """Renders the index. `examples`: records of rows, with a data: URI as `image`."""
     configured = overview.classifier or overview.config.get("classifier") or "a classifier"
     names = [configured] if isinstance(configured, str) else list(configured)
-    draws = (overview.manifest.get("draws") or 0) if isinstance(overview.manifest.get("draws"), int) else 0
-    scale = [Paragraph(f"Kept of {words.plural(draws, 'draw')}.", "scale")] if draws else []
+    draws = overview.manifest.get("draws")
+    kept = f"Kept of {words.plural(draws, 'draw')}." if isinstance(draws, int) and draws else ""
     labels = words.plural(len(overview.facets["label"][0]), "label")
     gallery = _gallery(examples, "One image of each of the commonest labels and captions")
     return Page(
@@ -77,7 +77,10 @@ def index_page(overview: DatasetOverview, examples: Sequence[Mapping[str, Any]])
             Span("A dataset of failures of "),
             spec(words.listed([clean_setting(str(name)) for name in names])),
         ),
-        head=(Paragraph(f"{words.plural(overview.rows, 'image')} of {labels}", "tally"), *scale),
+        head=(
+            Paragraph(f"{words.plural(overview.rows, 'image')} of {labels}", "tally"),
+            *([Paragraph(kept, "scale")] if kept else []),
+        ),
         sections=(
             Section("Examples", [gallery]),
             *(_facet(name, counts, numbers, overview.rows) for name, (counts, numbers) in overview.facets.items()),
@@ -132,7 +135,7 @@ def _facet(name: str, counts: Mapping[str, int], numbers: Mapping[str, int], row
         for value in shown
     ]
     values_left = len(counts) - len(shown)
-    images_left = sum(counts.values()) - sum(counts[value] for value in list(counts)[: len(shown)])
+    images_left = sum(counts.values()) - sum(counts[value] for value in shown)
     table = Table(
         [Column(TITLES[name]), Column("Images", number=True), Column("Share", number=True)],
         lines,
@@ -152,12 +155,12 @@ def _gallery(records: Sequence[Mapping[str, Any]], title: str) -> Galleries:
 
 
 def _picture(record: Mapping[str, Any]) -> Picture:
-    predicted = record["predicted"] or "several labels alike"
+    predicted = _value(record["predicted"])
     return Picture(
         source=record["image"],
         key=clean(record["key"] or record["image_id"]),  # exports name the file of a generated image by its id
         alt=clean(f"{record['label']}; {record['kept_because']}; seed {record['seed']}"),
-        label=f"{record['label']} → {predicted}",
+        label=clean(f"{record['label']} → {predicted}"),
         probability="",
         stands_for="",
         caption=clean(record["caption"]),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.audits import gate as gates
 from c2b_ray.audits.failures.report.comparison import PAGES
-from c2b_ray.audits.failures.report.facts import Facts, read_facts
+from c2b_ray.audits.failures.report.facts import Facts, classifiers_in, cluster_of, read_facts
 from c2b_ray.audits.failures.report.labels import at_baseline
 from c2b_ray.audits.failures.report.rows import BASELINE, CONFIRMATION, FAILURE
 from c2b_ray.audits.failures.run import FailuresRun
@@ -130,7 +130,7 @@ def findings(run: FailuresRun, classifier: str | None = None) -> list[gates.Gate
 
 
 def classifiers_of(run: FailuresRun) -> list[str]:
-    return list(read_facts(run).names)
+    return classifiers_in(run.config, *(run.read(table, ["classifier"]) for table in ("hypotheses", "rounds")))
 
 
 def measured(run: FailuresRun) -> list[Mapping[str, Any]]:
@@ -189,7 +189,7 @@ def compare(
     and no baseline, or whose images come in clusters.
     """
     for run in (run_a, run_b):
-        if cluster := read_facts(run).cluster:
+        if cluster := cluster_of(run.config):
             raise RunError(
                 f"{run.path}: its images come in clusters ({cluster}), and a comparison of failure rates takes images "
                 "as independent: compare the two with `c2b audit` on the same table with the same `cluster`, which "

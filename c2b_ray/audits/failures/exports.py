@@ -56,9 +56,7 @@ def _hypotheses(run: FailuresRun, classifier: str | None) -> pa.Table:
 
 
 def _chosen(run: FailuresRun, classifier: str | None) -> str | None:
-    return (
-        None if classifier is None else one_of(list(read_facts(run).names), classifier, Argument.CLASSIFIER, run.path)
-    )
+    return None if classifier is None else one_of(classifiers_of(run), classifier, Argument.CLASSIFIER, run.path)
 
 
 # The failures that a run of `c2b failures` kept pictures of, for other tools: each with its caption, the answers,
@@ -73,8 +71,7 @@ def run_images(run: FailuresRun, classifier: str | None = None) -> RunImages:
     """Returns the failures of the classifier, or of all (None). Raises RunError for a run without hypotheses."""
     if not run.has("hypotheses"):
         raise RunError(f"{run.path}: the run has no hypotheses yet; run its c2b failures to the end", run=run.path)
-    only = None if classifier is None else one_of(classifiers_of(run), classifier, Argument.CLASSIFIER, run.path)
-    facts = read_facts(run)
+    only, facts = _chosen(run, classifier), read_facts(run)
     leads = [finding.lead for finding in facts.findings if only in (None, finding.lead.classifier)]
     image_locations = place_of((run.record.config.get("images") or {}).get("labelled"))
     findings = [

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from c2b_ray.audits.latent.verdicts import FOUND, NOTHING
 from c2b_ray.report import words
 from c2b_ray.report.blocks import (
     Answers,
@@ -46,9 +47,22 @@ METHODS = {
     "hessian": "Hessian penalty’s directions",
     "random": "a random direction",
 }
+MOST_SHOWN = 40
+COMMAND = "c2b latent latent.yaml --out RUN"
+_STYLES = {FOUND: ("against", "▲"), NOTHING: ("none", "○")}
+_COUNTS = {
+    "excluded_problems": "Problems left out",
+    "excluded_hyperplanes": "Hyperplanes left out",
+    "found": "Directions found",
+}
+Row = Mapping[str, Any]
+MethodRow = tuple[str, str, str, str, str, str, str, str]
 
 
-def method_rows(rows: Sequence[Mapping[str, Any]]) -> list[MethodRow]:
+# Methods beside each other, where the biased attribute is known.
+
+
+def method_rows(rows: Sequence[Row]) -> list[MethodRow]:
     """Returns (name, problems, |cos| bias, |cos| target, Δcos, its interval, leads, found) of each method, of the first
     directions of problems with a known biased attribute; none where there is none."""
     first = [row for row in rows if row["rank"] == 0]
@@ -62,13 +76,13 @@ def method_rows(rows: Sequence[Mapping[str, Any]]) -> list[MethodRow]:
     for method in dict.fromkeys(row["method"] for row in first):
         of_method = [row for row in with_truth if row["method"] == method]
         searched = [row for row in first if row["method"] == method]
-        findings = sum(row["verdict"] == "found" for row in searched)
+        findings = sum(row["verdict"] == FOUND for row in searched)
         if of_method:
             result.append(_row(method, of_method, best, f"{words.count(findings)} of {words.count(len(searched))}"))
     return result
 
 
-def target_of(row: Mapping[str, Any]) -> str:
+def target_of(row: Row) -> str:
     """Returns the target, with the known attributes that directions avoid: searches of one target may differ in them
     alone."""
     avoided = ", ".join(row["known"] or ())
@@ -84,7 +98,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     return float(array.mean()), float(array.mean() - reach), float(array.mean() + reach)
 
 
-def _row(method: str, rows: Sequence[Mapping[str, Any]], best: Mapping[str, float], findings: str) -> MethodRow:
+def _row(method: str, rows: Sequence[Row], best: Mapping[str, float], findings: str) -> MethodRow:
     mean, low, high = mean_interval([row["delta_cos"] for row in rows])
     leads = sum(row["delta_cos"] >= best[row["problem"]] for row in rows)
     return (
@@ -103,17 +117,14 @@ def _mean_and_deviation(values: Sequence[float]) -> str:
     return f"{np.mean(values):.2f} ± {np.std(values):.2f}"
 
 
-# The report of a run of `c2b latent`: directions, their strips and how they compare → one self-contained HTML file.
-
-
-# Finds the labelled attributes near a direction, whether or not the problem names them.
+# The labelled attributes near a direction, whether or not the problem names them.
 
 
 WORTH_SAYING = 0.2
 _MOST = 4
 
 
-def nearest_attributes(row: Mapping[str, Any], planes: Sequence[Mapping[str, Any]]) -> str:
+def nearest_attributes(row: Row, planes: Sequence[Row]) -> str:
     """`scale +0.83, colour −0.41`: signed cosines of the direction to the attributes' normals, the largest first.
 
     "" where none is notable. A positive cosine: the direction goes towards the attribute's second value."""
@@ -131,20 +142,7 @@ def nearest_attributes(row: Mapping[str, Any], planes: Sequence[Mapping[str, Any
     return ", ".join(f"{name} {words.signed(cosines[name])}" for name in by_distance[:_MOST])
 
 
-# The page of a run of `c2b latent` as a tree of text. Knows rows of its tables and thumbnails; knows no files.
-
-
-MOST_SHOWN = 40
-FOUND, NOTHING = "found", "nothing found"
-_STYLES = {FOUND: ("against", "▲"), NOTHING: ("none", "○")}
-COMMAND = "c2b latent latent.yaml --out RUN"
-_COUNTS = {
-    "excluded_problems": "Problems left out",
-    "excluded_hyperplanes": "Hyperplanes left out",
-    "found": "Directions found",
-}
-Row = Mapping[str, Any]
-MethodRow = tuple[str, str, str, str, str, str, str, str]
+# The page.
 
 
 def shown_first(rows: Sequence[Row]) -> list[Row]:
@@ -509,7 +507,7 @@ def write_report(run: Run) -> str:
     return run.report
 
 
-# The terminal summary of a run of `c2b latent`. Knows the report's words; knows nothing of terminals.
+# The terminal summary.
 
 
 MOST_ROWS, MOST_LEFT_OUT = 20, 5
@@ -536,17 +534,17 @@ def summary(run: Run) -> Summary:
         f"{name}: Δcos {delta} ({interval}), leads {leading}, found {findings}"
         for name, _, _, _, delta, interval, leading, findings in method_rows(rows)
     ]
-    found_rows = [row for row in shown_rows if row["verdict"] == "found"]
+    found_rows = [row for row in shown_rows if row["verdict"] == FOUND]
     return Summary(
         title=words.shown_of("Directions", len(shown_rows), len(rows)),
         columns=COLUMNS,
         rows=[_summary_row(row) for row in shown_rows],
-        marks=["bad" if row["verdict"] == "found" else "" for row in shown_rows],
+        marks=["bad" if row["verdict"] == FOUND else "" for row in shown_rows],
         lines=lines,
         report=run.report,
         headline=". ".join([*map(_strongest, found_rows[:1]), lines[0].rstrip(".")]),
         findings={
-            name: sum(row["verdict"] == "found" for row in rows if row["classifier"] == name)
+            name: sum(row["verdict"] == FOUND for row in rows if row["classifier"] == name)
             for name in sorted({row["classifier"] for row in rows})
         },
         to_json={
@@ -559,11 +557,11 @@ def summary(run: Run) -> Summary:
     )
 
 
-def _strongest(row: Mapping[str, Any]) -> str:
+def _strongest(row: Row) -> str:
     return f"{row['name'] or 'a direction without a name'} moves {target_of(row)} by {words.signed(row['effect'])}"
 
 
-def _summary_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _summary_row(row: Row) -> tuple[str, ...]:
     unknown = row["effect"] is None
     return (
         row["classifier"],

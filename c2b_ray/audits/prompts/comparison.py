@@ -1,4 +1,5 @@
-"""Compares two generators by the prompts and words that expose them: the tests, the tables and the texts."""
+"""Compares two generators by the prompts and words that expose them, such as before and after debiasing, B against A:
+the tests, the tables, the texts and the gates."""
 
 from __future__ import annotations
 
@@ -286,10 +287,6 @@ PAGES = Pages(
     remark=_remark,
     rising=True,
 )
-
-
-# Compares two generators by the prompts and words that expose them, such as before and after debiasing: B against
-# A.
 
 
 # Gates on a run of `c2b prompts`: `word/*:raises`, `gain/*/bgps λ=100:gain_low>0.1`, `frequency/*:frequency>0.9`.

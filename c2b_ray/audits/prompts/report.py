@@ -67,9 +67,7 @@ class Tables:
     examples: Rows
 
 
-def page(
-    manifest: Mapping[str, Any], config: PromptsConfig, tables: Tables, pictures: Mapping[tuple[str, int], str]
-) -> Page:
+def page(manifest: Mapping[str, Any], config: PromptsConfig, tables: Tables, pictures: Mapping[str, str]) -> Page:
     """Returns the page. `pictures`: a data: URI by an example's id and number; those that are absent are described in
     words."""
     confidence = words.percent(1 - config.alpha)
@@ -78,7 +76,7 @@ def page(
     method = method_of(manifest, [*times(manifest), *_settings(config)], {}, "c2b prompts prompts.yaml")
     summary_lines = [_tally(tables), *search_sentences(tables.gains), _spent(tables.methods)]
     return Page(
-        title=f"What prompts bring about: {words.listed(list(config.attributes))}",
+        title=f"What prompts bring about: {words.listed([clean(name) for name in config.attributes])}",
         suffix="prompts",
         kicker="Prompts that expose a text-to-image model’s hidden bias",
         byline=[words.moment(str(manifest["finished"]))] if manifest.get("finished") else [],
@@ -170,7 +168,7 @@ def _gain_answer(row: Mapping[str, Any], alpha: float) -> Answer | None:
 
 
 def _points(share: float) -> str:
-    return f"{100 * share:.0f}"
+    return words.percent(share).removesuffix(f"{words.THIN}%")
 
 
 def _tally(tables: Tables) -> str:
@@ -326,7 +324,7 @@ def value_rows(methods: Rows, prompts: Rows, modifiers: Rows) -> list[list[str |
         groups[row["attribute"], row["value"], row["generator"]].append(row)
     result: list[list[str | Cell]] = []
     for (attribute, value, generator), rows in groups.items():
-        plain = next((row for row in rows if row["method"] == "llm"), None) or rows[0]
+        plain = next((row["frequency"] for row in rows if row["method"] == "llm"), None)
         searched = [row for row in rows if weight_of(row["method"]) is not None and row["frequency"] is not None]
         if not searched:
             continue
@@ -343,7 +341,7 @@ def value_rows(methods: Rows, prompts: Rows, modifiers: Rows) -> list[list[str |
                 attribute,
                 value,
                 generator,
-                words.UNKNOWN if plain["frequency"] is None else words.percent(plain["frequency"]),
+                words.UNKNOWN if plain is None else words.percent(plain),
                 Cell(words.percent(best["frequency"]), [interval]),
                 method_name(best["method"]),
                 Cell(prompt or "every one names the value", style="said"),
@@ -466,12 +464,12 @@ def _part_row(row: Mapping[str, Any], alpha: float) -> list[str | Cell]:
     ]
 
 
-def _pictures(tables: Tables, pictures: Mapping[tuple[str, int], str]) -> list[Section]:
+def _pictures(tables: Tables, pictures: Mapping[str, str]) -> list[Section]:
     """Returns the pictures of each example, by value and generator as the methods have them."""
     examples = sorted(tables.examples, key=_place(tables))
     strips = [
         [
-            Frame(pictures.get((row["example_id"], number), ""), f"an image of: {row['prompt']}", ())
+            Frame(pictures.get(f"{row['example_id']} {number}", ""), f"an image of: {row['prompt']}", ())
             for number in range(len(row["pictures"]))
         ]
         for row in examples
@@ -548,15 +546,13 @@ def write_report(run: PromptsRun) -> str:
     names = ("prompts", "methods", "gains", "associations", "modifiers", "heads")
     rows = {name: exported(run.read(name)).to_pylist() for name in names}
     examples = run.read("examples").sort_by([("attribute", "ascending"), ("value", "ascending")])
-    example_rows = examples.slice(0, MOST_EXAMPLES).to_pylist()
+    example_rows = exported(examples.slice(0, MOST_EXAMPLES)).to_pylist()
     images = {
         f"{row['example_id']} {number}": data
         for row in example_rows
         for number, data in enumerate(row["pictures"])
         if data is not None
     }
-    encoded = thumbnails(images)
-    pictures = {(key.split(" ")[0], int(key.split(" ")[1])): uri for key, uri in encoded.items()}
-    html = page(run.manifest, run.config, Tables(**rows, examples=example_rows), pictures).html()
-    write_bytes(run.report, html.encode())
+    tables = Tables(**rows, examples=example_rows)
+    write_bytes(run.report, page(run.manifest, run.config, tables, thumbnails(images)).html().encode())
     return run.report

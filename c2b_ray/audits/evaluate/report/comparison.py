@@ -1,7 +1,5 @@
-"""The terminal summary of a run of `c2b evaluate`: the hits of each method, in both directions.
-
-Knows the run's tables; knows nothing of terminals.
-"""
+"""What a terminal shows of a run of `c2b evaluate`, the hits of each method in both directions; and the texts of a
+comparison of two such runs."""
 
 from __future__ import annotations
 

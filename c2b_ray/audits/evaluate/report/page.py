@@ -30,7 +30,7 @@ from c2b_ray.report.blocks import (
 )
 from c2b_ray.report.forest import BAND, RULE, Forest, ForestRow, forest_svg
 from c2b_ray.report.page import STYLES
-from c2b_ray.report.redact import clean, clean_setting
+from c2b_ray.report.redact import clean, clean_setting, names_of
 from c2b_ray.report.words import Column
 from c2b_ray.storage.files import write_bytes
 from c2b_ray.storage.run import Run
@@ -118,14 +118,16 @@ def difference_grid(rows: Sequence[Row]) -> list[Block]:
     return grid("Differences in HIT − FH", "With intervals over classifiers and classes", columns, lines)
 
 
-def agreement_grids(rows: Sequence[Row], rule: str) -> list[Block]:
-    """Builds Tables 3 and 4, and the 3 × 3 table of each method."""
+def agreement_grids(rows: Sequence[Row], rule: str, names: Mapping[str, str]) -> list[Block]:
+    """Builds Tables 3 and 4, and the 3 × 3 table of each method. `names`: what each classifier is called."""
     selected = [row for row in rows if row["rule"] == rule]
     classifiers = list(dict.fromkeys(row["classifier"] for row in selected))
     methods = list(dict.fromkeys(row["method"] for row in selected))
     row_of_cell = {(row["method"], row["classifier"]): row for row in selected}
     lines = {
-        clean_setting(classifier) or "all": [_agreement(row_of_cell.get((method, classifier))) for method in methods]
+        names[classifier] if classifier else "all": [
+            _agreement(row_of_cell.get((method, classifier))) for method in methods
+        ]
         for classifier in classifiers
     }
     caption = "+1 the same case, −1 opposite directions, 0 else; beneath, of those that either side calls biased"
@@ -192,9 +194,8 @@ def bias_figure(detected: pa.Table, key: tuple[str, str, str], tau: float, salt:
     if len(biased_rows) > MOST_ROWS:
         half = MOST_ROWS // 2
         biased_rows = [*biased_rows[:half], *biased_rows[-half:]]
-    nan = float("nan")
     forest_rows = [
-        ForestRow(f"{row['attribute']}: {row['value']}", number(row["score"]), nan, nan, VERDICTS[row[TESTED]])
+        ForestRow(f"{row['attribute']}: {row['value']}", number(row["score"]), _NAN, _NAN, VERDICTS[row[TESTED]])
         for row in biased_rows
     ]
     description = "; ".join(f"{row.label} {words.signed(row.value)}" for row in forest_rows)
@@ -260,13 +261,13 @@ def _listing(title: str, caption: str, columns: Sequence[str], rows: Sequence[tu
     return [Section(title, [Paragraph(f"{caption}.", "beneath"), table])] if rows else []
 
 
-def ranking_list(rows: Sequence[Row]) -> list[Section]:
+def ranking_list(rows: Sequence[Row], names: Mapping[str, str]) -> list[Section]:
     """Lists the strongest attributes of each method and classifier (section 3.5)."""
     top_rows = [row for row in rows if row["rank"] <= SHOWN_RANKS]
     lines = tuple(
         (
             clean(row["method"]),
-            clean_setting(row["classifier"]),
+            names[row["classifier"]],
             str(row["rank"]),
             clean(row["attribute"]),
             f"{row['strength']:.3f}",
@@ -284,7 +285,7 @@ def _limits(low: float | None, high: float | None) -> str:
     return words.UNKNOWN if low is None or high is None else f"{low:.3f}–{high:.3f}"
 
 
-def match_list(matches: pa.Table, thresholds: Mapping[str, float]) -> list[Section]:
+def match_list(matches: pa.Table, thresholds: Mapping[str, float], names: Mapping[str, str]) -> list[Section]:
     """Lists matches, the nearest first, including those below the least threshold (App. K)."""
     rows = sorted(
         (row for row in matches.to_pylist() if row["truth_tested"] and row["rank"] == 1),
@@ -296,7 +297,7 @@ def match_list(matches: pa.Table, thresholds: Mapping[str, float]) -> list[Secti
         lines.append(
             (
                 clean(row["method"]),
-                f"{clean_setting(row['classifier'])}, {clean(row['target_class'])}",
+                f"{names[row['classifier']]}, {clean(row['target_class'])}",
                 f"{clean(row['truth_wording'])} ({SIGNS[row['truth_tested']]})",
                 f"{clean(row['detected_wording'])} ({SIGNS[row['detected_tested']]})",
                 f"{row['similarity']:.2f}",
@@ -382,10 +383,10 @@ TERMS = (
 
 def evaluate_page(results: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> str:
     """Returns the page as HTML. `results`: the content of results.json; `tables`: the tables that it leaves out."""
-    rows = results["tables"]
+    rows, names = results["tables"], names_of(list(results["classifiers"]))
     thresholds = {kind: value for kind, value in results["thresholds"].items() if value is not None}
     outcomes = [*outcome_grids(rows["agreement"], TESTED, thresholds), *difference_grid(rows["differences"])]
-    agreement = agreement_grids(rows["vqa"], TESTED)
+    agreement = agreement_grids(rows["vqa"], TESTED, names)
     others = threshold_grids(tables["thresholds"].to_pylist(), results["many"])
     return Page(
         title=clean(results["task"]),
@@ -394,7 +395,7 @@ def evaluate_page(results: Mapping[str, Any], tables: Mapping[str, pa.Table]) ->
         head=(
             Paragraph(_headline(rows["agreement"], next(iter(thresholds), "")), "tally"),
             Paragraph(_scale(results, tables), "scale"),
-            *(Paragraph(notice, "notice") for notice in (*map(clean, results["notes"]), *_notices(tables))),
+            *(Paragraph(notice, "notice") for notice in (*map(clean, results["notes"]), *_notices(tables, names))),
         ),
         sections=(
             Section(
@@ -405,20 +406,20 @@ def evaluate_page(results: Mapping[str, Any], tables: Mapping[str, pa.Table]) ->
                 [
                     Section(
                         "Agreement with pseudo-labels (Tables 3 and 4)",
-                        [*agreement, Details("By the paper’s rule", agreement_grids(rows["vqa"], PAPER))],
+                        [*agreement, Details("By the paper’s rule", agreement_grids(rows["vqa"], PAPER, names))],
                     )
                 ]
                 if agreement
                 else []
             ),
-            *_biases(tables["detected"], results["tau"]),
+            *_biases(tables["detected"], results["tau"], names),
             *_retrieval(tables["recall"].to_pylist() if "recall" in tables else []),
-            *ranking_list(rows["ranking"]),
-            *match_list(tables["matches"], thresholds),
+            *ranking_list(rows["ranking"], names),
+            *match_list(tables["matches"], thresholds, names),
             *proposer_list(rows["proposers"]),
             *shown_list(rows["shown"]),
             Section("Other thresholds (Appendix C)", others),
-            Section("How it was evaluated", [Terms(TERMS), Pairs(_settings(results))]),
+            Section("How it was evaluated", [Terms(TERMS), Pairs(_settings(results, names))]),
         ),
         styles=(*STYLES, "browse.css"),
     ).html()
@@ -446,7 +447,7 @@ def _scale(results: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> str:
     return f"{words.listed(numbers)}."
 
 
-def _notices(tables: Mapping[str, pa.Table]) -> list[str]:
+def _notices(tables: Mapping[str, pa.Table], names: Mapping[str, str]) -> list[str]:
     biased = {row["classifier"] for row in tables["truth"].to_pylist() if row[TESTED]}
     controls = sorted(set(tables["truth"]["classifier"].to_pylist()) - biased)
     if not controls:
@@ -457,16 +458,14 @@ def _notices(tables: Mapping[str, pa.Table]) -> list[str]:
         if row["classifier"] in controls and row[TESTED]
     }
     return [
-        f"The ground truth finds no bias in {words.listed([clean_setting(name) for name in controls])}; methods find "
+        f"The ground truth finds no bias in {words.listed([names[name] for name in controls])}; methods find "
         f"{words.count(len(false_alarms))} there."
     ]
 
 
-def _biases(detected: pa.Table, tau: float) -> list[Section]:
+def _biases(detected: pa.Table, tau: float, names: Mapping[str, str]) -> list[Section]:
     figures = [
-        Figure(
-            bias_figure(detected, key, tau, f"bias-{i}"), f"{clean(key[0])}: {clean_setting(key[1])}, {clean(key[2])}"
-        )
+        Figure(bias_figure(detected, key, tau, f"bias-{i}"), f"{clean(key[0])}: {names[key[1]]}, {clean(key[2])}")
         for i, key in enumerate(strongest(detected, FIGURES))
     ]
     return [Section("Biases of a class (Figures 3 to 5)", [Columns(figures, "galleries wide")])] if figures else []
@@ -486,7 +485,7 @@ def _retrieval(rows: Sequence[Row]) -> list[Section]:
     return [Section("Retrieval (Figure 6)", [figure, *grid("recall@A·K", caption, columns, lines)])]
 
 
-def _settings(results: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _settings(results: Mapping[str, Any], names: Mapping[str, str]) -> list[tuple[str, str]]:
     b2t, least = results["b2t"], results["thresholds"]
     return [
         ("τ", words.decimal(results["tau"])),
@@ -496,7 +495,7 @@ def _settings(results: Mapping[str, Any]) -> list[tuple[str, str]]:
         *[(f"Least cosine, {kind}", words.UNKNOWN if v is None else f"{v:.3f}") for kind, v in least.items()],
         ("B2T", "not run" if b2t is None else f"{clean_setting(b2t['captioner'])}, {clean_setting(b2t['encoder'])}"),
         *([] if b2t is None else [("B2T’s τ, in points (cosine × 100)", words.decimal(b2t["tau"]))]),
-        *[(clean_setting(name), clean_setting(spec)) for name, spec in results["classifiers"].items() if name != spec],
+        *[(names[name], clean_setting(spec)) for name, spec in results["classifiers"].items() if name != spec],
     ]  # fmt: skip
 
 

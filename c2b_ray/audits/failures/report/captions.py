@@ -97,7 +97,7 @@ def _caption_row(hypothesis: Hypothesis, facts: Facts) -> TableRow:
             *([classifier] if len(facts.names) > 1 else []),
             Cell(any_failure, [f"baseline {words.rate(share(baseline.failures, baseline.draws))}"]),
             Cell(words.rate(hypothesis.rate), [words.rate_range(hypothesis.rate_low, hypothesis.rate_high), images]),
-            Cell(words.rate(hypothesis.baseline_rate), [f"{words.count(hypothesis.baseline_draws)} images"]),
+            Cell(words.rate(hypothesis.baseline_rate), [words.plural(hypothesis.baseline_draws, "image")]),
             Cell(
                 words.times(hypothesis.ratio),
                 [words.times_range(hypothesis.ratio_low, hypothesis.ratio_high)],
@@ -210,7 +210,7 @@ def _of_others(table: pa.Table, measured: Collection[str]) -> list[Mapping[str, 
 
 def _images_and_runs(row: Mapping[str, Any]) -> str:
     runs = f", {words.plural(len(row['rates']), 'run')}" if row["rates"] else ""
-    return f"{words.count(row['draws'])} images{runs}"
+    return f"{words.plural(row['draws'], 'image')}{runs}"
 
 
 def _rate(rates: Sequence[float], failures: int, draws: int) -> str:

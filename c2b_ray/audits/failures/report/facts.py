@@ -92,8 +92,7 @@ class Facts:
     @property
     def cluster(self) -> str:
         """What images come in clusters of, such as `camera`; empty where they are independent."""
-        labelled = self.config.images.labelled
-        return (labelled.cluster if labelled is not None else None) or ""
+        return cluster_of(self.config)
 
     def rate(self, failures: int, draws: int) -> RateEstimate:
         """Returns a failure rate with limits, NaN where images come in clusters: counts alone do not tell them."""
@@ -135,13 +134,6 @@ class Facts:
 def facts_of(manifest: Mapping[str, Any], config: FailuresConfig, tables: Tables) -> Facts:
     labelled = config.images.labelled is not None
     hypotheses = hypotheses_of(tables.hypotheses, tables.candidates)
-    classifiers = dict.fromkeys(
-        [
-            *config.specs,
-            *(hypothesis.classifier for hypothesis in hypotheses),
-            *tables.rounds["classifier"].unique().to_pylist(),
-        ]
-    )
     generators = dict.fromkeys(
         [*(hypothesis.generator for hypothesis in hypotheses), *tables.rounds["generator"].unique().to_pylist()]
     )
@@ -153,11 +145,22 @@ def facts_of(manifest: Mapping[str, Any], config: FailuresConfig, tables: Tables
         findings=findings_of(hypotheses),
         baselines=baselines_of(tables.candidates),
         tallies=tallies_of(tables.rounds, counted_once(tables.candidates) if labelled else None),
-        names=names_of(list(classifiers)),
+        names=names_of(classifiers_in(config, tables.hypotheses, tables.rounds)),
         generators=names_of(list(generators)),
         confidence=1 - config.alpha,
         wording=LABELLED if labelled else GENERATED,
     )
+
+
+def cluster_of(config: FailuresConfig) -> str:
+    labelled = config.images.labelled
+    return (labelled.cluster if labelled is not None else None) or ""
+
+
+def classifiers_in(config: FailuresConfig, *tables: pa.Table) -> list[str]:
+    """Returns the classifiers of the config, then those that the tables have besides."""
+    in_tables = (name for table in tables for name in table["classifier"].unique().to_pylist())
+    return list(dict.fromkeys([*config.specs, *in_tables]))
 
 
 def counted_once(candidates: pa.Table) -> set[str]:

@@ -229,8 +229,8 @@ def reach(facts: Facts) -> list[Table]:
     ]
     lines = [
         (
-            row["label"],
-            *([facts.names.get(row["classifier"], row["classifier"])] if has_several else []),
+            clean(row["label"]),
+            *([facts.names.get(row["classifier"], clean(row["classifier"]))] if has_several else []),
             words.count(row["images"]),
             words.rate(row["usual"]),
             *cells,

@@ -147,8 +147,8 @@ def _beneath(finding: Finding) -> Sequence[str]:
         texts = [
             f"“{says(hypothesis, 80)}” ({_rate_of(hypothesis, lead)})" for hypothesis in finding.alike[:MOST_ALIKE]
         ]
-        if remaining := len(finding.alike) - MOST_ALIKE:
-            texts += [f"{words.count(remaining)} more"] if remaining > 0 else []
+        if (remaining := len(finding.alike) - MOST_ALIKE) > 0:
+            texts.append(f"{words.count(remaining)} more")
         lines.append(f"Confirmed too, and saying the same: {words.listed(texts)}.")
     return lines
 
@@ -204,9 +204,9 @@ def scale(facts: Facts) -> str:
 
 
 def stages(facts: Facts) -> str:
-    tallies = facts.tallies
-    images_of_stage = {stage: sum(e.images for (name, _), e in tallies.efforts.items() if name == stage) for stage in
-          (DISCOVERY, CONFIRMATION)}  # fmt: skip
+    images_of_stage: Counter[str] = Counter()
+    for (stage, _), effort in facts.tallies.efforts.items():
+        images_of_stage[stage] += effort.images
     if not images_of_stage[CONFIRMATION]:
         return "No image of confirmation was drawn, so nothing on this page is established."
     return facts.wording.stages.format(

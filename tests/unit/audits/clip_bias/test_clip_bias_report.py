@@ -65,6 +65,12 @@ def test_a_rate_of_few_images_is_no_headline():
     assert "of gender is 0.3" in answer.text
 
 
+def test_a_score_of_captions_is_no_share_of_right_answers():
+    rates = [rate(name, score, 250) | {"metric": "cider"} for name, score in (("man", 0.6), ("woman", 0.9))]
+    (answer,) = told([bias("kl_cider", 0.3, 0.01)], rates)
+    assert answer.text == "m: KL of CIDEr of gender is 0.3, where chance alone gives 0.01."
+
+
 def test_a_skew_is_told_as_how_many_times_more_frequent():
     (answer,) = told([bias("max_skew@100", 0.693147, 0.0953)])
     assert "it is 2.00 times as frequent as among all, on average; chance alone gives 1.10 times" in answer.text

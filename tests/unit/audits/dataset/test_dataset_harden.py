@@ -157,6 +157,17 @@ def test_means_and_gains_are_over_seeds():
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("over_as_it_is", "over_without", "said"), [(0.4, 0.1, 1), (0.4, 0.3, 0), (-0.1, -0.06, 0)])
+def test_a_gain_of_training_anew_is_told_where_there_is_a_gain(over_as_it_is, over_without, said):
+    unknown = {"low": None, "high": None}
+    gains = {
+        arm: {name: {"mean": mean, **unknown} for name in ("clean", "dataset")}
+        for arm, mean in (("as_it_is", over_as_it_is), ("without", over_without))
+    }
+    sentences = hardening._findings(gains)
+    assert sum(sentence.startswith("Most of the gain") for sentence in sentences) == said
+
+
 def test_only_the_classifiers_own_failures_harden_it_and_the_builds_label_map_is_used(tmp_path):
     members = ("world:resnet-planted-1", "world:resnet-planted-0")
     write_dataset(tmp_path / "dir", DatasetRecipe(members, rows_per_caption=6, labels={"bus": "coach"}))

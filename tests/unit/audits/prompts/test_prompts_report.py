@@ -27,9 +27,7 @@ def example(value: str, generator: str, prompt: str, pictures: int = 0) -> dict[
     return {**about, "example_id": f"{value} {prompt}", "pictures": [b""] * pictures, "seeds": []}
 
 
-def sections(
-    tables: Tables, manifest: dict[str, Any] | None = None, pictures: dict[tuple[str, int], str] | None = None
-):
+def sections(tables: Tables, manifest: dict[str, Any] | None = None, pictures: dict[str, str] | None = None):
     """Returns the blocks of each section of the page by its id."""
     return {one.link: one.blocks for one in page(manifest or {}, CONFIG, tables, pictures or {}).sections}
 
@@ -100,7 +98,7 @@ def test_the_best_method_of_each_generator_is_marked_and_a_rule_parts_the_genera
 
 def test_pictures_that_are_not_there_are_said_to_be_missing() -> None:
     tables = Tables([], [], [], [], [], [], [example("day", "base", "a bus", pictures=2)])
-    html = page({}, CONFIG, tables, {("day a bus", 1): "data:image/jpeg;base64,x"}).html()
+    html = page({}, CONFIG, tables, {"day a bus 1": "data:image/jpeg;base64,x"}).html()
     assert html.count("no image") == 1
     assert html.count('<img src="data:image/jpeg;base64,x" alt="an image of: a bus">') == 1
 
@@ -121,3 +119,18 @@ def test_words_without_an_established_effect_are_not_said_to_have_none() -> None
     associations = [{"word": word, "raises": False, "effect": 0.3} for word in ("rusty", "old")]
     (answer,) = answers(Tables([], [], [], associations, [], [], []), 0.05)
     assert answer.text == "Of 2 words none is established to raise a value by more than the least effect."
+
+
+def test_a_gain_of_less_than_an_image_in_a_hundred_is_not_told_as_none() -> None:
+    gain = {"generator": "base", "method": "bgps λ=10", "gain": 0.004, "low": 0.001, "high": 0.007, "verdict": "above",
+            "prompts": 20}  # fmt: skip
+    (answer,) = answers(Tables([], [], [gain], [], [], [], []), 0.05)
+    assert "bring a value about in 0.4 of 100 images more than" in answer.text
+
+
+def test_a_run_without_the_language_models_own_prompts_shows_no_frequency_of_them() -> None:
+    """`methods` of a config may leave them out: then no other method's stand in their column."""
+    searched, by_people = method("day", "base"), method("day", "base", "curated", 0.9)
+    plain = method("night", "base", "llm", 0.2)
+    shown = sections(Tables([], [by_people, searched, plain, method("night", "base")], [], [], [], [], []))
+    assert [row[3] for row in rows(shown["values"])] == [words.UNKNOWN, words.percent(0.2)]
