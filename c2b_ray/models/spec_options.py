@@ -272,7 +272,7 @@ def _short(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
-# Facts about models that several loaders state in the same words. It knows no library of models.
+# Facts about models that several loaders state in the same words.
 
 
 def label_fact(spec: Spec | None, labels: Sequence[str], source: str | None, assumed: bool = False) -> ModelFact:

@@ -131,9 +131,7 @@ def spans(sizes: Sequence[int], most_items: int, most_bytes: int = MOST_BYTES) -
 
 
 # Decodes the images of several requests, has them answered as one batch, and splits the answers among the requests.
-
-
-# Decodes a replica's files in processes of its own, into blocks of pixels as the model takes them.
+# Where the model states a shape, files are decoded in processes of the replica's own, into blocks of that shape.
 
 
 FEWEST = 16
