@@ -19,10 +19,12 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
+from pydantic import ValidationError
 from sqlalchemy import Column, ColumnElement, delete, exc, or_, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from c2b_ray.config.endpoint import Quotas
+from c2b_ray.config.reading import first_problem
 from c2b_ray.endpoint.ledger import audit_log, tables
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError, Transaction, is_id, locked, new_id, record
 from c2b_ray.errors import ConfigError, InputError, RunError
@@ -165,10 +167,6 @@ def _check_weight(weight: float) -> None:
 
 
 def _valid(quotas: dict[str, Any]) -> Quotas:
-    from pydantic import ValidationError
-
-    from c2b_ray.config.reading import first_problem
-
     try:
         return Quotas.model_validate(quotas)
     except ValidationError as error:
