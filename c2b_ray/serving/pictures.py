@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -136,13 +135,6 @@ def spans(sizes: Sequence[int], most_items: int, most_bytes: int = MOST_BYTES) -
 
 FEWEST = 16
 """Files that a process gets at once, so that messages cost little."""
-
-
-class Shaped(Protocol):
-    """A model that takes pictures that are prepared for it: `roles.ShapedClassifier` and `roles.ShapedEncoder`."""
-
-    @property
-    def shape(self) -> Shape | None: ...
 
 
 class Decoders:
