@@ -17,7 +17,7 @@ It does not know where errors are shown; the command line turns an `InputError` 
     └── ServiceError            a model service that is dead or answers nonsense: the run stops and can be resumed
 
 The endpoint's errors are in endpoint.ledger, in the modules that raise them: `DatabaseDownError` and `SchemaError`
-(outage), `FencedError` and `IdempotencyConflictError` (job), `Denied` (quotas).
+(`database`), `FencedError` and `IdempotencyConflictError` (`tables`), `QuotaDenial` (`quotas`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from c2b_ray.audits.audit import audit_named
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.progress import Log, Placement, log_run, session, trackers
 from c2b_ray.errors import ConfigError
-from c2b_ray.storage.run import Run
+from c2b_ray.storage.run import Run, load_run
 
 if TYPE_CHECKING:
     from c2b_ray.audits.c2b.from_images import DraftedAudit
@@ -151,7 +151,6 @@ def report(
 ) -> None:
     """Write a run's report again and show its findings."""
     from c2b_ray.audits.runs import write_report
-    from c2b_ray.storage.run import load_run
 
     logs = trackers(log)
     loaded = load_run(run)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from c2b_ray.audits.gate import ALLOW, ALLOW_BEFORE, OPTION, Check, failed
+from c2b_ray.audits.gate import ALLOW, ALLOW_BEFORE, OPTION, Check, failed, junit
 from c2b_ray.cli import show
 from c2b_ray.cli.progress import Log, log_run, trackers
 from c2b_ray.errors import ConfigError
@@ -113,8 +113,6 @@ def check_options(fail_on: list[str] | None, junit_file: str | None) -> None:
 
 def _write_junit(path: str | None, suite: str, checks: Sequence[Check], properties: Mapping[str, str]) -> None:
     if path:
-        from c2b_ray.audits.gate import junit
-
         files.write_under(path, junit(suite, checks, properties))
 
 

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from c2b_ray.cli import show
 from c2b_ray.errors import ConfigError, InputError
+from c2b_ray.extras import needed_by
 from c2b_ray.report import words
 from c2b_ray.text import visible
 
@@ -50,7 +51,6 @@ def opened(config: str | None, *, create: bool = False) -> Database:
     from c2b_ray.config.endpoint import read_endpoint
     from c2b_ray.endpoint.ledger import migrations
     from c2b_ray.endpoint.ledger.database import Database
-    from c2b_ray.extras import needed_by
 
     url = read_endpoint(config).database_url
     path = url.removeprefix("sqlite:///")

@@ -51,13 +51,13 @@ def models(
 
 
 def _print_scheme(scheme: str, schemes_of_role: dict[str, list[str]], as_json: bool) -> None:
-    from c2b_ray.models.spec_options import TABLES
+    from c2b_ray.models.spec_options import SCHEMES
 
     roles = [role for role, names in schemes_of_role.items() if scheme in names]
     if not roles:
         all_schemes = {name for names in schemes_of_role.values() for name in names}
         raise ConfigError("SCHEME", f"no role has the scheme {scheme!r}; {nearest(scheme, all_schemes)}")
-    tables = {role: TABLES.get((role, scheme)) for role in roles}
+    tables = {role: SCHEMES.get((role, scheme)) for role in roles}
     if as_json:
         show.print_json({role: None if table is None else asdict(table) for role, table in tables.items()})
         return

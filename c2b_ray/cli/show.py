@@ -21,6 +21,7 @@ from rich.text import Text
 
 from c2b_ray.errors import ConfigError
 from c2b_ray.report import words
+from c2b_ray.report.words import Summary
 from c2b_ray.storage import files
 from c2b_ray.text import finite, visible, visible_json, without_credentials
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from c2b_ray.audits.ask import AnswerSet
-    from c2b_ray.report.words import Summary
     from c2b_ray.storage.run import ListedRun
 
 
@@ -62,8 +62,6 @@ def cost_table(costs: Sequence[Any], of: str = "audit") -> Table:
 
 def estimate(estimated: Summary | Sequence[Any], as_json: bool, of: str = "audit") -> None:
     """Prints what an audit's estimate returned: lines of costs, or a summary of its own."""
-    from c2b_ray.report.words import Summary
-
     if isinstance(estimated, Summary):
         summary(estimated, as_json)
     elif as_json:

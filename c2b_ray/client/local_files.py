@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from c2b_ray.audits.audit import Audit
 
 
-# Packs labelled images into one Parquet table, whatever form they have: the form in which an endpoint takes them.
+# Packs labelled images, whatever form they have, into one Parquet table: the same rows and columns, with the images'
+# bytes beside their paths. It has the keys, labels and revision of the images as they lie here, so that an audit of it
+# draws the same images and gives the same results. The same images always give the same bytes, which are sent once. A
+# row whose image cannot be read stays, without bytes: it is an error there as it is here.
 
 
 ROWS_AT_ONCE = 64

@@ -86,7 +86,8 @@ def specs_by_name(classifier: str | Sequence[str] | Mapping[str, str]) -> dict[s
     return {spec: spec for spec in specs}
 
 
-# WordNet's nouns: names and hypernyms of each synset.
+# WordNet's nouns: names and hypernyms of each synset. The format is wndb(5WN) of WordNet 3.0; a synset is identified by
+# its offset, `n02190166`, which is ImageNet's wnid.
 
 
 _HYPERNYMS = ("@", "@i")  # hypernym, and hypernym of an instance

@@ -359,7 +359,9 @@ def read_audit(source: FileOrFields | AuditConfig, classifier: str | dict[str, s
     return with_defaults(AUDIT_FILE.read(source, classifier), file)
 
 
-# Walks the fields of a config as they were written, and replaces those that name a model or a file.
+# Walks the fields of a config as they were written, and replaces those that name a model or a file. Unlike
+# `named.replaced_texts`, which changes a config, it keeps the form in which fields were written: a config that is sent
+# to an endpoint, or stored there, says nothing but what its author said.
 
 
 FILLED_IN = {"classifier": "world:clip"}

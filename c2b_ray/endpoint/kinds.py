@@ -32,11 +32,6 @@ def kinds() -> Mapping[str, Audit]:
     return MappingProxyType({**audits(), QUESTION: _QUESTION})
 
 
-def answering_kinds() -> list[str]:
-    """Returns the kinds whose finished runs can answer questions."""
-    return [name for name, kind in kinds().items() if kind.questions is not None]
-
-
 def compared_kinds() -> list[str]:
     """Returns the kinds of which two finished runs can be compared."""
     return [name for name, kind in kinds().items() if kind.is_compared]

@@ -73,11 +73,8 @@ def _busy() -> Gauge:
     return Gauge(NAMES[1], words, ("stage", "part"))
 
 
-# Runs stages in Ray: tasks read the rows, a pool of actors that each hold the role steps them, and tasks write
-# them.
-
-
-# A stage as a pipeline of Ray Data: tasks read, and prepare where that is asked for; actors answer; tasks write.
+# A stage as a pipeline of Ray Data: tasks read the rows, and prepare them where that is asked for; a pool of actors,
+# each of which holds the role, answers; tasks write.
 
 
 Expand = Callable[[pa.Table], Iterator[pa.Table]]

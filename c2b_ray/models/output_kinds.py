@@ -333,8 +333,9 @@ def _example(rows: Rows) -> str:
     return f"a row is {', '.join(f'{value:.4g}' for value in row[:5])}{', …' if len(row) > 5 else ''}"
 
 
-# The pictures on which a model is tried before it is used: fourteen, the same in every process and on every
-# machine.
+# The pictures on which a model is tried before it is used, the same in every process and on every machine: blank,
+# coloured, graded, patterned and noisy, so that numbers which sum to one on all of them do so by the model's making and
+# not by accident.
 
 
 BLANK = ((0, 0, 0), (128, 128, 128), (255, 255, 255), (230, 25, 25), (25, 200, 40), (30, 60, 235))

@@ -272,7 +272,7 @@ def _short(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
-# Facts about models that several loaders state in the same words. It knows no library of models.
+# Facts about models that several loaders state in the same words.
 
 
 def label_fact(spec: Spec | None, labels: Sequence[str], source: str | None, assumed: bool = False) -> ModelFact:
@@ -352,7 +352,7 @@ _CLIP_READS = (
     ("activation", "quickgelu=; the published weights, where all agree", "asked"),
 )
 
-TABLES: dict[tuple[str, str], SchemeOptions] = {
+SCHEMES: dict[tuple[str, str], SchemeOptions] = {
     ("classifier", "timm"): SchemeOptions(
         _options(
             "weights",
@@ -501,9 +501,9 @@ TABLES: dict[tuple[str, str], SchemeOptions] = {
         _options("revision", "dtype", "device", "unused"), refuses=(_PICKLES, _TENSORS)
     ),
 }
-TABLES["classifier", "https"] = TABLES["classifier", "http"]
+SCHEMES["classifier", "https"] = SCHEMES["classifier", "http"]
 
 
 def options_of(role: str, scheme: str) -> dict[str, str]:
     """Returns the options of a scheme's specs: name → meaning."""
-    return TABLES[role, scheme].options
+    return SCHEMES[role, scheme].options

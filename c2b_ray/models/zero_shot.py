@@ -159,12 +159,17 @@ def _settings(spec: Spec) -> tuple[_Settings, Spec]:
     for template in templates:
         if template.count("{}") != 1 or template.replace("{}", "").count("{") + template.replace("{}", "").count("}"):
             raise SpecError(f"{spec.text}: template={template!r} must hold {{}} once, where the label goes")
-    temperatures = numbers(spec, "temperature")
-    temperature = temperatures[0] if temperatures else None
-    if temperature is not None and temperature <= 0:
-        raise SpecError(f"{spec.text}: temperature={temperature} is not above 0")
     inner = replace(spec, options={k: v for k, v in spec.options.items() if k not in _ZERO_SHOT_OPTIONS})
-    return _Settings(labels, templates, temperature), with_precision(inner)
+    return _Settings(labels, templates, _stated_temperature(spec)), with_precision(inner)
+
+
+def _stated_temperature(spec: Spec) -> float | None:
+    stated = numbers(spec, "temperature")
+    if stated is None:
+        return None
+    if stated[0] <= 0:
+        raise SpecError(f"{spec.text}: temperature={stated[0]} is not above 0")
+    return stated[0]
 
 
 def _labels(spec: Spec, option: str | None) -> tuple[str, ...]:
@@ -347,11 +352,8 @@ def _captioner_settings(spec: Spec, vocabulary: Vocabulary | None) -> _Captioner
         vocabulary = read_vocabulary(options["vocabulary"], spec.text)
     elif vocabulary is None:
         vocabulary = _parsed(files("c2b_ray.models").joinpath("vocabulary.txt").read_text(encoding="utf-8"), spec.text)
-    temperature = numbers(spec, "temperature")
-    if temperature and temperature[0] <= 0:
-        raise SpecError(f"{spec.text}: temperature={temperature[0]} is not above 0")
     encoder = replace(spec, options={k: v for k, v in spec.options.items() if k not in _CAPTIONER_OPTIONS})
-    return _CaptionerSettings(encoder, vocabulary, templates, temperature[0] if temperature else None)
+    return _CaptionerSettings(encoder, vocabulary, templates, _stated_temperature(spec))
 
 
 def read_vocabulary(path: str | Path, spec: str) -> Vocabulary:

@@ -329,7 +329,7 @@ def decoders_here(requested: int | None) -> int:
     has reserved, and none for one without."""
     if requested is not None or not ray.is_initialized() or not ray.get_gpu_ids():
         return requested or 0
-    return max(1, int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1)))  # type: ignore[no-untyped-call]
+    return max(1, _cpus())
 
 
 def refuse_other_model(deployment: str, serves: str, requested: str) -> None:

@@ -44,7 +44,10 @@ from c2b_ray.serving.handles import (
 from c2b_ray.serving.meters import ABSENT, AppState, state_of
 from c2b_ray.tables import content_id
 
-# Leases of the apps that runs started for themselves: an app ends with its last user, however that user ends.
+# Leases of the apps that runs started for themselves: an app ends with its last user, however that user ends. A user is
+# a lease of a Ray job, which is a driver process: Ray notices its death, also by SIGKILL or with its node, and a driver
+# that only hangs keeps its apps. A detached actor holds the leases, and copies them to the cluster's key-value store,
+# where they outlive it.
 
 
 NAME, NAMESPACE, KEY = "app-leases", "c2b-ray", "app-leases"

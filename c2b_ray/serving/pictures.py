@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -131,20 +130,11 @@ def spans(sizes: Sequence[int], most_items: int, most_bytes: int = MOST_BYTES) -
 
 
 # Decodes the images of several requests, has them answered as one batch, and splits the answers among the requests.
-
-
-# Decodes a replica's files in processes of its own, into blocks of pixels as the model takes them.
+# Where the model states a shape, files are decoded in processes of the replica's own, into blocks of that shape.
 
 
 FEWEST = 16
 """Files that a process gets at once, so that messages cost little."""
-
-
-class Shaped(Protocol):
-    """A model that takes pictures that are prepared for it: `roles.ShapedClassifier` and `roles.ShapedEncoder`."""
-
-    @property
-    def shape(self) -> Shape | None: ...
 
 
 class Decoders:

@@ -62,7 +62,7 @@ class FeatureExtractor(Protocol):
 
 
 def extract(rows: pa.Table, extractor: FeatureExtractor) -> pa.Table:
-    """Returns a table of `tables.FEATURES`. `rows`: its columns except `vector`, and `bytes`."""
+    """Returns a table of `tables.dataset.FEATURES`. `rows`: its columns except `vector`, and `bytes`."""
     row_errors = rows["error"].to_pylist()
     images, decoding_errors = decode_batch(files_of(rows))
     errors = [old_error or new for old_error, new in zip(row_errors, decoding_errors, strict=True)]
@@ -81,7 +81,7 @@ def extract(rows: pa.Table, extractor: FeatureExtractor) -> pa.Table:
 
 
 def matrix(table: pa.Table) -> NDArray[np.float32]:
-    """The vectors of a table of `tables.FEATURES` without errors, (rows, dimension)."""
+    """The vectors of a table of `tables.dataset.FEATURES` without errors, (rows, dimension)."""
     column = table["vector"].combine_chunks()
     values = column.flatten().to_numpy(zero_copy_only=False)
     return np.asarray(values, np.float32).reshape(table.num_rows, -1)

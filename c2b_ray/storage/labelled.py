@@ -2,7 +2,8 @@
 
 An image may have several labels, or none, in a column: as the table has it, a list in each row, names with a separator
 between them, or one column of 0 and 1 for each label; as the rest of the product reads it, one text a row, the labels
-sorted, with `JOINT` between them.
+sorted, with `JOINT` between them, an empty text where there is none, and null where it is not known. The field of such
+a column says that it is one (`SEVERAL`).
 
 It returns the labels as text, all at once, and the images' bytes by row, only from below the table's folder. It does
 not know the meaning of labels.

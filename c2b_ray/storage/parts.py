@@ -203,7 +203,7 @@ def few_heaps() -> None:
             ctypes.CDLL("libc.so.6").mallopt(_M_ARENA_MAX, 2)
 
 
-# Parts.
+# The parts of a stage: read, written by one writer at a time, and cleared of what an earlier writer left.
 
 
 TEMPORARY = ".tmp-"

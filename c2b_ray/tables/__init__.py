@@ -1,11 +1,9 @@
 """The rows of every table, their Arrow schemas, and the ids that connect them. Nothing here reads or writes files.
 
-rows       how a table is declared
-ids        ids and seeds
-path       the tables that audits share
+rows       how a table is declared; ids and seeds
+path       the tables that audits share; a run's images as other tools get them
 c2b, failures, dataset, evaluate, prompts, clip_bias, latent
            those of the audits of these names and of their comparisons; evaluations of a dataset are in `dataset`
-exported   a run's images as other tools get them
 """
 
 from c2b_ray.tables.c2b import (

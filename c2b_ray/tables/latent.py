@@ -6,8 +6,6 @@ import pyarrow as pa
 
 from c2b_ray.tables.rows import Int32, schema_of, struct_of
 
-VECTOR = pa.list_(pa.float64())
-
 
 class DirectionRow(TypedDict):
     """A direction, and what the evidence says of it. `q_value` is added when all searches of a run have ended."""

@@ -10,7 +10,7 @@ from typing import TypedDict
 
 import pyarrow as pa
 
-from c2b_ray.tables.rows import Encoded, Float32, Int32, schema_of, struct_of
+from c2b_ray.tables.rows import Encoded, Float32, Int32, schema_of
 
 # A merge into an attribute. No class, as `from` is a word of Python.
 _Merge = TypedDict(
@@ -359,9 +359,6 @@ class ExportedPrediction(TypedDict):
     label: str
     confidence: Float32  # of the likeliest label; null where the classifier gives none
     failed: bool  # whether it counts as wrong; null where nothing is right or wrong
-
-
-PREDICTION = struct_of(ExportedPrediction)
 
 
 class ExportedImageRow(TypedDict):

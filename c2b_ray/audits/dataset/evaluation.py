@@ -60,8 +60,9 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Evaluated:
-    """`rates`: of `tables.FAILURE_RATES`. `consistency`: of `tables.CONSISTENCY`. `changed`: by classifier of the
-    build, images that it failed then and has right now. `copies`: images of the reference that are copies of others."""
+    """`rates`: of `tables.dataset.FAILURE_RATES`. `consistency`: of `tables.dataset.CONSISTENCY`. `changed`: by
+    classifier of the build, images that it failed then and has right now. `copies`: images of the reference that are
+    copies of others."""
 
     dataset: FailureDataset
     entries: tuple[EvaluatedClassifier, ...]

@@ -33,7 +33,8 @@ SIDE = 192
 
 @dataclass(frozen=True)
 class FailureWithNeighbours:
-    """A failure's bytes, its neighbours (rows of `tables.NEIGHBOURS`), and the bytes of reference rows by number."""
+    """A failure's bytes, its neighbours (rows of `tables.dataset.NEIGHBOURS`), and the bytes of reference rows by
+    number."""
 
     image: bytes
     neighbours: Sequence[Mapping[str, Any]]

@@ -108,7 +108,7 @@ class EvaluationAnswers:
         )
 
     def add(self, part: pa.Table, classifiers: Sequence[str]) -> None:
-        """Adds a part of `tables.CHECKED`. Answers of classifiers that are not in `classifiers` are ignored."""
+        """Adds a part of `tables.dataset.CHECKED`. Answers of classifiers that are not in `classifiers` are ignored."""
         marks = digests(part["image_id"])
         rows = np.minimum(np.searchsorted(self.ids, marks), max(len(self.ids) - 1, 0))
         is_known = np.array([name in classifiers for name in part["classifier"].to_pylist()], bool)
@@ -123,7 +123,8 @@ class EvaluationAnswers:
 def rates(
     of: str, answers: EvaluationAnswers, classifiers: Sequence[str], rows: NDArray[np.bool_] | None = None
 ) -> list[dict[str, Any]]:
-    """Returns a row of `tables.FAILURE_RATES` for each classifier and rule. `rows`: of the images; None: all."""
+    """Returns a row of `tables.dataset.FAILURE_RATES` for each classifier and rule. `rows`: of the images; None for
+    all."""
     is_chosen = np.ones(len(answers.ids), bool) if rows is None else rows
     result = []
     for rule, k in RULES.items():
@@ -150,7 +151,7 @@ def rates(
 
 
 def transfers(answers: EvaluationAnswers, classifiers: Sequence[str], built: Sequence[str]) -> pa.Table:
-    """Returns `tables.FAILURE_RATES` of all images, and of the failures of each classifier.
+    """Returns `tables.dataset.FAILURE_RATES` of all images, and of the failures of each classifier.
 
     The failures of a classifier of the build are those during the build, by the dataset's rule; those of other
     classifiers follow from the rule of each row.
@@ -168,7 +169,7 @@ def transfers(answers: EvaluationAnswers, classifiers: Sequence[str], built: Seq
 
 
 def consistencies(of: str, answers: EvaluationAnswers, classifiers: Sequence[str]) -> pa.Table:
-    """Returns `tables.CONSISTENCY` of all pairs, each once, and of each classifier with itself."""
+    """Returns `tables.dataset.CONSISTENCY` of all pairs, each once, and of each classifier with itself."""
     rows = []
     for rule, k in RULES.items():
         for a, first in enumerate(classifiers):

@@ -32,7 +32,7 @@ def answer_id(image_id: str, classifier: str, revision: str) -> str:
 
 
 def check(rows: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
-    """Returns a table of `tables.CHECKED`.
+    """Returns a table of `tables.dataset.CHECKED`.
 
     `rows`: `image_id`, `bytes`, `error`, `label`, `caption_number`, `built_failed` and `answer_id`, for each image the
     list of the wanted answers. `key`: what tables of predictions may call the images, besides their ids; may be absent.
@@ -133,10 +133,10 @@ class _Best:
 
 
 def nearest(failures: pa.Table, parts: Iterable[pa.Table], k: int = 10) -> pa.Table:
-    """Returns a table of `tables.NEIGHBOURS`.
+    """Returns a table of `tables.dataset.NEIGHBOURS`.
 
-    `failures` and `parts`: tables of `tables.FEATURES` without errors. Where the reference has no labels there are no
-    neighbours of the same label. Among equals the earlier row comes first.
+    `failures` and `parts`: tables of `tables.dataset.FEATURES` without errors. Where the reference has no labels there
+    are no neighbours of the same label. Among equals the earlier row comes first.
     """
     queries = unit(failures)
     labels = np.array(failures["label"].to_pylist(), object)

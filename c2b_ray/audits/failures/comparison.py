@@ -36,7 +36,7 @@ _NOTHING: Mapping[str, Any] = {"failures": 0, "draws": 0, "rate": None, "q_value
 
 
 def compared_hypotheses(a: Iterable[Mapping[str, Any]], b: Iterable[Mapping[str, Any]], alpha: float) -> pa.Table:
-    """Returns a table of `tables.FAILURES_COMPARISON`: changed rows first, the largest difference first.
+    """Returns a table of `tables.failures.FAILURES_COMPARISON`: changed rows first, the largest difference first.
 
     `a`, `b`: rows with `KEY`, `failures`, `draws`, `rate`, `q_value`, `verdict`, `doubts`: hypotheses of confirmation
     and baselines of one classifier each. Both may rest on the same images: p-values and limits hold however the

@@ -95,7 +95,8 @@ def bad(event: Event) -> str:
     return f", {words.count(event.progress.errors)} bad" if event.progress is not None and event.progress.errors else ""
 
 
-# Progress in a notebook: a bar for each step of an audit, updated in place. It needs IPython, and no widgets.
+# Progress in a notebook: a bar for each step of an audit, updated in place. It needs IPython, and no widgets. Whoever
+# calls an audit from a notebook without a listener sees it.
 
 
 EVERY_S = 0.3

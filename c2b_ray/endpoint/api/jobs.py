@@ -42,7 +42,7 @@ from c2b_ray.endpoint.policy.names import Tenancy
 from c2b_ray.errors import ConfigError
 from c2b_ray.report.redact import cleaned
 
-# Part.
+# A job as clients get it.
 
 
 def job_body(job: Job) -> dict[str, Any]:

@@ -332,7 +332,7 @@ class Health(Answer):
     status: Literal["ok"]
 
 
-# Part.
+# What routes say of bodies, answers and errors in the OpenAPI document, and the JSON that they send.
 
 
 BEARER = HTTPBearer(

@@ -244,7 +244,7 @@ audit_head = Table(
 """One row: the head of the audit log. Its lock makes transactions append one after the other."""
 
 
-# Jobs as the ledger returns them, and the values that its functions take. It knows no database.
+# Jobs as the ledger returns them, and the values that its functions take.
 
 
 State = Literal["queued", "running", "finished", "failed", "cancelled"]

@@ -19,10 +19,12 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
+from pydantic import ValidationError
 from sqlalchemy import Column, ColumnElement, delete, exc, or_, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from c2b_ray.config.endpoint import Quotas
+from c2b_ray.config.reading import first_problem
 from c2b_ray.endpoint.ledger import audit_log, tables
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError, Transaction, is_id, locked, new_id, record
 from c2b_ray.errors import ConfigError, InputError, RunError
@@ -165,10 +167,6 @@ def _check_weight(weight: float) -> None:
 
 
 def _valid(quotas: dict[str, Any]) -> Quotas:
-    from pydantic import ValidationError
-
-    from c2b_ray.config.reading import first_problem
-
     try:
         return Quotas.model_validate(quotas)
     except ValidationError as error:
@@ -186,14 +184,14 @@ def end_session(db: Database, session: str, until: float) -> None:
     effect."""
     with db.transaction() as tx:
         insert = postgresql.insert if tx.locks_rows else sqlite.insert
-        values = {"id": _hash_of_session(session), "until": until}
+        values = {"id": _hash_of(session), "until": until}
         tx.execute(insert(tables.ended_sessions).values(values).on_conflict_do_nothing())
 
 
 def session_has_ended(db: Database, session: str) -> bool:
     """Returns whether the session was signed out, in this or any other process of the endpoint."""
     with db.reading() as tx:
-        return tx.scalar(select(_ended.until).where(_ended.id == _hash_of_session(session))) is not None
+        return tx.scalar(select(_ended.until).where(_ended.id == _hash_of(session))) is not None
 
 
 def forget_sessions(db: Database, before: float) -> int:
@@ -202,8 +200,8 @@ def forget_sessions(db: Database, before: float) -> int:
         return tx.execute(delete(tables.ended_sessions).where(_ended.until < before)).rowcount
 
 
-def _hash_of_session(session: str) -> str:
-    return hashlib.sha256(session.encode()).hexdigest()
+def _hash_of(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 # Keys of tenants.
@@ -450,7 +448,7 @@ def rotate_key(
 def _inserted(tx: Transaction, tenant_id: str, name: str, scopes: list[Scope], expires: float | None) -> NewKey:
     prefix, secret = _random(8), _random(32)
     values: dict[str, Any] = {"id": new_id("key"), "tenant_id": tenant_id, "name": name, "prefix": prefix}
-    values |= {"hash": _hash_of_secret(secret), "scopes": scopes, "created": tx.now, "expires": expires}
+    values |= {"hash": _hash_of(secret), "scopes": scopes, "created": tx.now, "expires": expires}
     row = tx.execute(tables.keys.insert().values(values).returning(*_KEY_COLUMNS)).one()
     return NewKey(_key(row), f"c2b_{prefix}_{secret}")
 
@@ -465,7 +463,7 @@ def _verified(db: Database, text: str) -> tuple[Key | None, float]:
         row = tx.execute(
             select(*_KEY_COLUMNS, _keys.hash, db.clock().label("now")).where(_keys.prefix == prefix)
         ).first()
-    matches = hmac.compare_digest(_hash_of_secret(secret), _NOBODY if row is None else row.hash)
+    matches = hmac.compare_digest(_hash_of(secret), _NOBODY if row is None else row.hash)
     if row is None or not matches or row.revoked is not None or (row.expires is not None and row.expires <= row.now):
         return None, 0.0
     return _key(row[:-2]), row.now
@@ -478,7 +476,3 @@ def _key(row: Any) -> Key:
 
 def _random(length: int) -> str:
     return "".join(secrets.choice(_LETTERS) for _ in range(length))
-
-
-def _hash_of_secret(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()

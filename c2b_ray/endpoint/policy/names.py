@@ -396,7 +396,7 @@ def _fitting(value: str, part: Part, option: str, field: str) -> str:
     return value
 
 
-# Part.
+# Paths in configs and manifests of before the storage was moved, as by `c2b restore` into another folder.
 
 
 _NAMING = ("config", "models")

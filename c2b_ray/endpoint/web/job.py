@@ -16,10 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
+from pydantic import ValidationError
 from starlette.responses import Response
 
 from c2b_ray.audits.audit import audit_of
 from c2b_ray.audits.failures.run import FailuresRun
+from c2b_ray.config.reading import first_problem
 from c2b_ray.endpoint.api.envelope import canonical
 from c2b_ray.endpoint.api.jobs import follow, of_tenant, purged, resolve, submit_job
 from c2b_ray.endpoint.api.models import Question
@@ -109,10 +111,6 @@ def ask(visit: PageRequest) -> Response:
 
 
 def _question(fields: dict[str, Any]) -> Question:
-    from pydantic import ValidationError
-
-    from c2b_ray.config.reading import first_problem
-
     try:
         return Question.model_validate({name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:

@@ -209,10 +209,8 @@ def _classifier_name(visit: PageRequest, side: str) -> str | None:
     return names_of(compared)[compared[int(number)]]
 
 
-# The pages of a classifier over time: the φ of each of its cells, from audit to audit.
-
-
-# Draws one cell's φ from audit to audit as a small inline SVG: points with their intervals around zero.
+# The pages of a classifier over time: the φ of each of its cells, from audit to audit, drawn as a small inline SVG:
+# points with their intervals around zero.
 
 
 WIDTH, HEIGHT, MARGIN, LEFT = 220.0, 76.0, 8.0, 24.0

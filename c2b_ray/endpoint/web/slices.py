@@ -27,6 +27,7 @@ from c2b_ray.report.redact import clean
 from c2b_ray.steps.answers import answers_of
 
 PAGE = 24
+MOST = 1000
 SLICE_VERDICTS = ("against", "for", "none", "undetermined")
 SLICE_SORTS = ("phi", "accuracy", "n", "q_value")
 _NAMES = ("classifier", "target_class", "attribute", "bias_class")
@@ -63,7 +64,7 @@ def slices_page(visit: PageRequest) -> Response:
     rows = sortable + [row for row in rows if row[sort] is None or row[sort] != row[sort]]
     choices = {name: sorted({row[name] for row in scores}) for name in ("classifier", "target_class", "attribute")}
     return shown(visit, "slices.html.j2", {
-        "job_id": visit.part("job_id"), "rows": [{**row, "link": _link(row)} for row in rows[:1000]], "look": filters,
+        "job_id": visit.part("job_id"), "rows": [{**row, "link": _link(row)} for row in rows[:MOST]], "look": filters,
         "total": len(rows), "choices": {**choices, "verdict": list(SLICE_VERDICTS)}, "tau": run.config.tau,
     })  # fmt: skip
 
@@ -136,7 +137,6 @@ def _rows_of_images(
 # Pages of a failures run: its captions with their failure rates, and the stored images of one caption's failures.
 
 
-MOST = 1000
 CAPTION_VERDICTS = ("failure", "not_shown", "undetermined")
 CAPTION_SORTS = ("rate", "baseline_rate", "ratio", "draws", "q_value")
 _FILTERS = ("classifier", "label", "stage", "verdict")

@@ -130,7 +130,8 @@ def end_fenced() -> NoReturn:
     os._exit(FENCED_STATUS)
 
 
-# What the policy asks of a config before its job begins.
+# What the policy asks of a config before its job begins. The policy is in the process's environment (`isolation`); the
+# tenant's root is the folder that contains its runs.
 
 
 _FETCHED = (Names.HIERARCHY, Names.LABEL_MAP, *(names for names in SPECS if names is not Names.INDEX))

@@ -135,7 +135,7 @@ def _matrix(column: pa.ChunkedArray, source: Path) -> Floats:
     return np.ascontiguousarray(flat, dtype=np.float32).reshape(len(column), kind.list_size)
 
 
-# Writes an index directory (`faiss_manifest` says what is in it) from sources of rows and embeddings.
+# Writes an index directory (`plan.Manifest` says what is in it) from sources of rows and embeddings.
 
 
 GROUP_ROWS = 256

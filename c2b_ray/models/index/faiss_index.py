@@ -186,7 +186,7 @@ def as_ids(ids: Any, count: int, path: str) -> Ids:
     return result
 
 
-# Nearest images by embedding, from a directory that faiss and Parquet share (`faiss_manifest` says what is in it).
+# Nearest images by embedding, from a directory that faiss and Parquet share (`plan.Manifest` says what is in it).
 
 
 CACHE = "C2B_CACHE"

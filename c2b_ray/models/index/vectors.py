@@ -254,7 +254,9 @@ def _nearest(ids: Ids, similarities: Floats, k: int) -> tuple[Ids, Floats]:
     return np.take_along_axis(ids, order, axis=1), np.take_along_axis(similarities, order, axis=1)
 
 
-# Makes the shards of a directory from its file of vectors: trained on a sample, then one after the other.
+# Makes the shards of a directory from its file of vectors: trained on a sample, then one after the other. In memory are
+# the sample and one shard. A file gets its name once it is complete, so that after a crash the same call goes on with
+# the first missing one.
 
 
 TRAINED = "trained.faiss"

@@ -1,6 +1,7 @@
-"""What a JPEG's markers say, read in some microseconds without decoding: enough to tell which files a GPU may decode.
+"""Encoded images to a model's batch on its GPU: which files it may decode, their decoding, and Pillow's resizing there.
 
-It knows the markers of ITU T.81, JFIF, Exif and Adobe, and no decoder.
+Which files a GPU may decode is told by a JPEG's markers (ITU T.81, JFIF, Exif, Adobe), read in some microseconds
+without decoding. It knows the GPU's decoders, and no model.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from c2b_ray.models import (
     torchvision_classifier,
     zero_shot,
 )
-from c2b_ray.models.spec_options import TABLES
+from c2b_ray.models.spec_options import SCHEMES
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide"
-WITH_OPTIONS = [key for key, table in TABLES.items() if table.options]
+WITH_OPTIONS = [key for key, table in SCHEMES.items() if table.options]
 
 
 def refusal(role, spec):
@@ -35,18 +35,18 @@ def refusal(role, spec):
 @pytest.mark.parametrize(("role", "scheme"), WITH_OPTIONS, ids=[f"{a} {b}" for a, b in WITH_OPTIONS])
 def test_a_loader_knows_the_options_of_the_table_and_no_other(role, scheme):
     spec = catalog.Spec(f"{scheme}:there-is-none", scheme, "there-is-none", {"optoin": "1", "labels": "a,b"})
-    if "labels" not in TABLES[role, scheme].options:
+    if "labels" not in SCHEMES[role, scheme].options:
         spec.options.pop("labels")
     with pytest.raises(InputError, match="unknown option 'optoin'"):
         catalog.describe_spec(role, spec)
-    for option in TABLES[role, scheme].options:
+    for option in SCHEMES[role, scheme].options:
         one = catalog.Spec(spec.text, scheme, spec.name, {"labels": "a,b"} if "labels" in spec.options else {})
         one.options[option] = one.options.get(option, "1")
         assert "unknown option" not in refusal(role, one), option
 
 
 def test_options_that_loaders_read_together_are_in_the_table():
-    held = {key: set(table.options) for key, table in TABLES.items()}
+    held = {key: set(table.options) for key, table in SCHEMES.items()}
     assert held["classifier", "timm"] >= {*timm_classifier._PREPROCESSING, *tensor_names.OPTIONS}
     assert held["classifier", "torchvision"] >= {*torchvision_classifier._PREPROCESSING, *tensor_names.OPTIONS}
     assert held["classifier", "table"] == {"labels", "head", *prediction_columns.OPTIONS}
@@ -59,11 +59,11 @@ def test_the_guide_names_no_option_that_the_table_lacks():
     page = (GUIDE / "classifiers.md").read_text(encoding="utf-8").partition("## A URL")[0]
     named = set(re.findall(r"`\??(\w+)=", page)) - {"options"}  # which is an argument of another library
     assert named
-    assert named <= set(TABLES["classifier", "onnx"].options)
+    assert named <= set(SCHEMES["classifier", "onnx"].options)
 
 
 def test_every_scheme_of_the_table_is_in_the_catalogue():
-    assert set(TABLES) <= set(catalog.CATALOG)
+    assert set(SCHEMES) <= set(catalog.CATALOG)
 
 
 def test_the_command_prints_a_scheme_and_offers_the_nearest(capsys):

@@ -233,7 +233,7 @@ class Scoring:
 
 
 def combine_groups(groups: pa.Table, models: Scoring) -> pa.Table:
-    """Returns a table of `tables.COMBINATIONS`, a row per row of `groups`.
+    """Returns a table of `tables.failures.COMBINATIONS`, a row per row of `groups`.
 
     Columns: `combination_id`; `prompt`; `images`, encoded failures; `sentences`, of each of them; `reference`, encoded
     images of the label that are no failures. Without a scorer, a group has no combinations but an error.
@@ -322,7 +322,7 @@ def combine_all(
     out: str,
     on_progress: OnProgress,
 ) -> None:
-    """Writes a row of `tables.COMBINATIONS` per group (`audits.failures.discovery.clusters`) into parts under
+    """Writes a row of `tables.failures.COMBINATIONS` per group (`audits.failures.discovery.clusters`) into parts under
     `out`."""
     runner.run(
         Rows.of(groups, 1),

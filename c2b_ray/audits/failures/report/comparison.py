@@ -1,6 +1,6 @@
 """The texts of a comparison of two classifiers by their failures, for the page and a terminal.
 
-Knows the columns of `tables.FAILURES_COMPARISON`; does not know how the numbers were computed.
+Knows the columns of `tables.failures.FAILURES_COMPARISON`; does not know how the numbers were computed.
 """
 
 from __future__ import annotations
