@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 # Before pyarrow is loaded, in workers too: the allocator that it brings keeps what each of its threads let go, some
 # 40 MiB in a build of 300,000 draws; the system's gives it back.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+# Before NumPy is loaded: OpenBLAS starts a thread for each core, and SciPy's another; each would wait for work at full
+# speed for a tenth of a second, which is 3 CPU-s on 16 cores. After 2**20 ticks of the clock, half a millisecond, they
+# sleep; products of matrices that follow each other take as long as before.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 
 __all__ = [
     "AuditConfig",

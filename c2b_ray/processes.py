@@ -11,6 +11,7 @@ system that wants its memory, says little about the row: more of them have to di
 
 from __future__ import annotations
 
+import ctypes
 import json
 import mmap
 import os
@@ -25,6 +26,7 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from socket import socketpair
@@ -39,6 +41,9 @@ from c2b_ray.errors import ServiceError
 Function = Callable[[pa.Table], pa.Table]
 _PROGRAM = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); import c2b_ray.processes as w; w.main()"
 _ENDS_WITHIN_S = 2.0
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""Of each worker: there is one for each core. OpenBLAS would start as many threads in each, of which every one computes
+nothing for a tenth of a second when the worker starts."""
 TRIES_ALONE = 2
 """How many processes may crash over a row that is alone: something else may have ended the first."""
 TRIES_KILLED = 8
@@ -271,6 +276,7 @@ class _Worker:
                 [sys.executable, "-c", _PROGRAM, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
+                env={**os.environ, **_ONE_THREAD},
                 pass_fds=(child_end.fileno(), *memory),
             )
         self._connection = Connection(parent_end.detach())
@@ -326,6 +332,8 @@ def _marked(row: pa.Table, reason: str) -> pa.Table:
 
 
 ROUNDED_TO = 1 << 20
+MOST_KEPT = 1 << 30
+_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
 LOOKS_EVERY_S = 1.0
 
 
@@ -337,10 +345,21 @@ def main() -> None:
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     pa.set_cpu_count(1)
     _without_pandas()
+    keep_memory()
     try:
         _serve(Connection(descriptor), slots)
     except (EOFError, OSError):  # the parent has closed the connection, or is gone
         os._exit(0)
+
+
+@cache
+def keep_memory() -> None:
+    """Makes this process, which does little but prepare batches, keep what it frees, for the next batch: the system
+    would take it back, and clear every page of it anew.
+    """
+    with suppress(OSError, AttributeError):  # only GNU's C library has this call
+        for setting in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
+            ctypes.CDLL("libc.so.6").mallopt(setting, MOST_KEPT)
 
 
 class _NoPandas:
@@ -377,15 +396,16 @@ def _serve(connection: Connection, slots: list[int]) -> None:
         connection.send(("cannot", f"{type(error).__name__}: {error}"))
         return
     connection.send(("ready", None))
+    memory = [SharedMemory(descriptor) for descriptor in slots]
     while True:
         number = connection.recv()
         rows = pa.ipc.open_stream(connection.recv_bytes()).read_all()
-        connection.send(_answer(function, rows, slots[number]))
+        connection.send(_answer(function, rows, memory[number]))
 
 
-def _answer(function: Callable[[pa.Table], pa.Table], rows: pa.Table, slot: int) -> tuple[str, Any]:
+def _answer(function: Callable[[pa.Table], pa.Table], rows: pa.Table, memory: SharedMemory) -> tuple[str, Any]:
     try:
-        return "done", write(function(rows), slot)
+        return "done", memory.write(function(rows))
     except BaseException as error:
         try:
             pickle.loads(pickle.dumps(error))  # noqa: S301
@@ -394,19 +414,33 @@ def _answer(function: Callable[[pa.Table], pa.Table], rows: pa.Table, slot: int)
         return "raised", error
 
 
-def write(table: pa.Table, slot: int) -> int:
-    """Writes a table into shared memory, which grows where it is too small; returns the number of bytes."""
-    counter = pa.MockOutputStream()
-    _stream(table, counter)
-    size = counter.size()
-    if os.fstat(slot).st_size < size:
-        os.ftruncate(slot, -(-size // ROUNDED_TO) * ROUNDED_TO)
-    with mmap.mmap(slot, 0) as memory:
-        sink = pa.FixedSizeBufferWriter(pa.py_buffer(memory))
+class SharedMemory:
+    """Memory that tables are written into, each over the one before. It stays mapped: to map it anew for each table
+    would cost as much as to write it, a page at a time."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._mapped: mmap.mmap | None = None
+
+    def write(self, table: pa.Table) -> int:
+        """Writes a table, for which the memory grows where it is too small; returns the number of bytes."""
+        counter = pa.MockOutputStream()
+        _stream(table, counter)
+        size = int(counter.size())
+        sink = pa.FixedSizeBufferWriter(pa.py_buffer(self._of(size)))
         _stream(table, sink)
         sink.close()
-        del sink
-    return int(size)
+        return size
+
+    def _of(self, size: int) -> mmap.mmap:
+        """Returns the memory, of this size at least: another process may have made it larger."""
+        held = os.fstat(self._descriptor).st_size
+        if held < size:
+            held = -(-size // ROUNDED_TO) * ROUNDED_TO
+            os.ftruncate(self._descriptor, held)
+        if self._mapped is None or len(self._mapped) < size:
+            self._mapped = mmap.mmap(self._descriptor, held)
+        return self._mapped
 
 
 def _stream(table: pa.Table, sink: Any) -> None:

@@ -226,7 +226,7 @@ def _answers(
                 if not role:
                     role.append(job.role_factory())
                 waiting.append(pool.submit(answered_in, clock, batch, job, role[0], in_model))
-                if len(waiting) > threads:
+                if len(waiting) > 2 * threads:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()

@@ -28,7 +28,7 @@ from c2b_ray.engine.stage import Job, answered_in, checked, cut, parts_of, threa
 from c2b_ray.errors import C2BError, ServiceError
 from c2b_ray.models import devices
 from c2b_ray.models.devices import GpuMeter
-from c2b_ray.processes import Processes
+from c2b_ray.processes import Processes, keep_memory
 from c2b_ray.roles import Remote
 from c2b_ray.storage.parts import digests
 
@@ -335,6 +335,7 @@ def prepared_there(block: pa.Table, assignment: ray.ObjectRef[Assignment[R]]) ->
         with Processes(job.prepare, 1, 1, cloudpickle.dumps) as process:
             rows = checked(process.one_by_one(block), block, job)
     elif job.prepare is not None:
+        keep_memory()
         rows, seconds, started = times_of(timed(block, job.prepare))
         _clock_of(assigned.reports.stage).add("decoders", seconds, started)
         assigned.reports.put_record(_PROCESS, _clock_of(assigned.reports.stage).record())

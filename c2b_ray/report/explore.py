@@ -22,7 +22,7 @@ from PIL import Image
 from c2b_ray.errors import ImageError
 from c2b_ray.report import words
 from c2b_ray.report.blocks import Columns, Details, Figure, Fragment, Paragraph, Section, Table
-from c2b_ray.report.pictures import is_jpeg_within, small, uri
+from c2b_ray.report.pictures import is_jpeg_within, length_of_uri, small, uri
 from c2b_ray.report.words import Column, Span
 from c2b_ray.stats.classification import precision_recall_f1, reliability, two_class_curves
 from c2b_ray.stats.clustering import principal_plane
@@ -260,7 +260,7 @@ def reduced(
             for i, (image_id, jpeg) in enumerate(zip(some, made, strict=True), start):
                 if jpeg is None:
                     continue
-                length += len(uri(jpeg))
+                length += length_of_uri(jpeg)
                 if length > most:
                     return jpegs, i
                 jpegs[image_id] = jpeg

@@ -21,14 +21,16 @@ from c2b_ray.steps.decode import decoded
 PIXELS = "pixels"
 Saw = Callable[[int, Pixels], None]
 """Is told the number of a row, and its picture."""
+Shaped = Callable[[Pixels, Shape, Pixels], Pixels]
 
 
 @dataclass(frozen=True)
 class PreparedView:
-    """How a model is shown pictures: its `shape`, whose `frame` is known, and the function that prepares by it."""
+    """How a model is shown pictures: its `shape`, whose `frame` is known, and the function that prepares by it, which
+    may write what it returns into its last argument."""
 
     shape: Shape
-    shaped: Callable[[Pixels, Shape], Pixels]
+    shaped: Shaped
 
     @property
     def frame(self) -> tuple[int, int]:
@@ -71,16 +73,18 @@ def shown(
 
     `errors`: why a file is not opened; gets the reason why one is no picture. `saw`: is told of each picture.
     """
-    blocks = [np.zeros((len(errors), *view.frame, 3), np.uint8) for view in views]
+    blocks = [np.empty((len(errors), *view.frame, 3), np.uint8) for view in views]
     for row, data in enumerate(files):
-        if errors[row] is not None:
-            continue
-        pixels, errors[row] = decoded(data)
-        if pixels is not None:
-            for view, block in zip(views, blocks, strict=True):
-                block[row] = view.shaped(pixels, view.shape)
-            if saw is not None:
-                saw(row, pixels)
+        pixels = None
+        if errors[row] is None:
+            pixels, errors[row] = decoded(data)
+        for view, block in zip(views, blocks, strict=True):
+            if pixels is None:
+                block[row] = 0
+            elif (result := view.shaped(pixels, view.shape, place := block[row])) is not place:
+                place[...] = result
+        if pixels is not None and saw is not None:
+            saw(row, pixels)
     is_valid = pa.array([error is None for error in errors], pa.bool_())
     return {column_of(view.shape): _column(block, is_valid) for view, block in zip(views, blocks, strict=True)}
 
@@ -90,7 +94,7 @@ def asked_for(rows: pa.Table, shape: Shape) -> pa.Table:
     return rows.replace_schema_metadata({"shape": json.dumps([shape.size, shape.filter, shape.crop])})
 
 
-def prepared_as_asked(rows: pa.Table, shaped: Callable[[Pixels, Shape], Pixels]) -> pa.Table:
+def prepared_as_asked(rows: pa.Table, shaped: Shaped) -> pa.Table:
     """Returns `prepared` of rows from `asked_for`."""
     size, kind, crop = json.loads(rows.schema.metadata[b"shape"])
     shape = Shape(tuple(size) if isinstance(size, list) else size, kind, tuple(crop) if crop else None)

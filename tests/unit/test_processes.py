@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -44,6 +46,20 @@ class Dying:
 def imported(rows: pa.Table) -> pa.Table:
     pa.array(["a list", None])
     return pa.table({"pandas": ["pandas" in sys.modules]})
+
+
+def large(rows: pa.Table) -> pa.Table:
+    """Returns 40 MB, as much as a batch for a GPU, and the pages that this process has got from the system so far."""
+    pixels = np.ones((256, 160_000), np.uint8)
+    column = pa.Array.from_buffers(pa.binary(160_000), 256, [None, pa.py_buffer(pixels)])
+    return pa.table({"pixels": column, "pages": [resource.getrusage(resource.RUSAGE_SELF).ru_minflt] * 256})
+
+
+def threads(rows: pa.Table) -> pa.Table:
+    before = set(os.listdir("/proc/self/task"))
+    import scipy.linalg  # noqa: F401 — with a library of linear algebra of its own
+
+    return pa.table({"threads": [len(set(os.listdir("/proc/self/task")) - before)]})
 
 
 ROWS = pa.table({"id": ["a", "b", "c"]})
@@ -98,6 +114,18 @@ def test_a_function_that_ends_each_process_is_called_by_a_thread_of_this_one(not
 def test_a_worker_does_not_import_pandas_for_pyarrow():
     with Processes(imported, 1, 1) as processes:
         assert processes.submit(ROWS).result().to_pylist() == [{"pandas": False}]
+
+
+def test_a_worker_starts_no_threads_for_linear_algebra():
+    with Processes(threads, 1, 1) as processes:
+        assert processes.submit(ROWS).result()["threads"].to_pylist() == [0]
+
+
+def test_a_worker_keeps_the_memory_of_its_batches():
+    with Processes(large, 1, 2) as processes:
+        pages = [processes.submit(ROWS).result()["pages"][0].as_py() for _ in range(8)]
+    per_batch = 256 * 160_000 / resource.getpagesize()
+    assert pages[-1] - pages[3] < 0.1 * 4 * per_batch
 
 
 def test_results_come_through_a_deleted_file_where_memory_must_have_a_name(monkeypatch):

@@ -31,12 +31,19 @@ class ResizedRegion(NamedTuple):
     width: int
 
 
-def resize(image: Pixels, height: int, width: int, kind: Filter, window: ResizedRegion | None = None) -> Pixels:
+def resize(
+    image: Pixels,
+    height: int,
+    width: int,
+    kind: Filter,
+    window: ResizedRegion | None = None,
+    into: Pixels | None = None,
+) -> Pixels:
     """Resizes `image` to `height` × `width`; returns only `window` of the result, which lies inside it, where a window
     is passed.
 
-    The result equals that of `PIL.Image.Image.resize`, uint8 (height, width, 3); it is `image` itself where there is
-    nothing to do.
+    `into`: an array in one piece, of the result's size, which may get the result. The result equals that of
+    `PIL.Image.Image.resize`, uint8 (height, width, 3); it is `image` itself where there is nothing to do.
     """
     top, first_column, out_height, out_width = window or ResizedRegion(0, 0, height, width)
     if image.shape[:2] == (height, width):
@@ -49,7 +56,8 @@ def resize(image: Pixels, height: int, width: int, kind: Filter, window: Resized
     # Here, and not above: most of what this package serves never resizes a picture.
     from c2b_ray.models.pixels.resize_compiled import two_passes
 
-    resized: Pixels = two_passes(np.ascontiguousarray(image), *column_weights, *row_weights)
+    resized = np.empty((out_height, out_width, 3), np.uint8) if into is None else into
+    two_passes(np.ascontiguousarray(image), *column_weights, *row_weights, resized)
     return resized
 
 
@@ -62,19 +70,19 @@ def goes_down_first(old: tuple[int, int], new: tuple[int, int]) -> bool:
 # Pictures by a model's `Shape`: resized and cropped to bytes.
 
 
-def shaped(image: Pixels, shape: Shape) -> Pixels:
+def shaped(image: Pixels, shape: Shape, into: Pixels | None = None) -> Pixels:
     """Returns `image` resized and cropped, uint8 (height, width, 3); the values are those of torchvision's transforms
-    of a picture of Pillow."""
+    of a picture of Pillow. `into`: as of `resize`."""
     height, width = resized_size(shape.size, *image.shape[:2])
     if shape.crop is None:
-        return resize(image, height, width, shape.filter)
+        return resize(image, height, width, shape.filter, into=into)
     crop_height, crop_width = shape.crop
     if crop_height <= height and crop_width <= width:
         # Half a pixel is rounded to an even number, as torchvision does.
         window = ResizedRegion(
             round((height - crop_height) / 2), round((width - crop_width) / 2), crop_height, crop_width
         )
-        return resize(image, height, width, shape.filter, window)
+        return resize(image, height, width, shape.filter, window, into)
     return _padded(resize(image, height, width, shape.filter), crop_height, crop_width)
 
 

@@ -17,6 +17,7 @@ _STRIP = 32
 
 # Declared, so that pictures in Ray's shared memory, which cannot be written to, are not compiled for anew.
 _PIXELS = types.Array(types.uint8, 3, "C", readonly=True)
+_RESIZED = types.Array(types.uint8, 3, "C")
 _STARTS = types.Array(types.int64, 1, "C", readonly=True)
 _WEIGHTS = types.Array(types.int32, 2, "C", readonly=True)
 
@@ -35,10 +36,10 @@ def _mix(lines: Any, starts: Any, weights: Any, mixed: Any) -> None:
             mixed[i, k] = min(max(total[k] >> _BITS, 0), 255)
 
 
-@compiled((_PIXELS, _STARTS, _WEIGHTS, _STARTS, _WEIGHTS))
-def two_passes(image: Any, x_starts: Any, x_weights: Any, y_starts: Any, y_weights: Any) -> Any:
-    """Resizes uint8 (height, width, 3) to uint8 (pixels down, pixels across, 3); starts and weights are those of
-    `resize`."""
+@compiled(types.void(_PIXELS, _STARTS, _WEIGHTS, _STARTS, _WEIGHTS, _RESIZED))
+def two_passes(image: Any, x_starts: Any, x_weights: Any, y_starts: Any, y_weights: Any, resized: Any) -> None:
+    """Resizes uint8 (height, width, 3) into `resized`, uint8 (pixels down, pixels across, 3); starts and weights are
+    those of `resize`."""
     out_height, out_width = len(y_starts), len(x_starts)
     top, first_column = y_starts[0], x_starts[0]
     rows = y_starts[-1] + y_weights.shape[1] - top
@@ -58,6 +59,4 @@ def two_passes(image: Any, x_starts: Any, x_weights: Any, y_starts: Any, y_weigh
             for x in range(out_width):
                 for channel in range(3):
                     rows_resized[first + y, x, channel] = output_lines[x, channel, y]
-    resized = np.empty((out_height, out_width, 3), np.uint8)
     _mix(rows_resized.reshape(rows, -1), y_starts - top, y_weights, resized.reshape(out_height, -1))
-    return resized

@@ -240,6 +240,23 @@ def test_exif_orientation_is_applied(form: str, orientation: int) -> None:
     assert np.abs(pixels.astype(int) - expected).mean() < 12
 
 
+@pytest.mark.parametrize("marker", [b"\xff\xe0", b"\xff\xed"])  # where JFIF and Photoshop keep small pictures
+def test_exif_is_found_behind_a_small_picture_with_pixels_of_its_own(marker: bytes) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    small = encoded(picture(8, 8), "JPEG")
+    segment = marker + struct.pack(">H", 2 + 5 + len(small)) + b"JFXX\0" + small
+    data = encoded(picture(), "JPEG", exif=exif.tobytes())
+    assert decode(data[:2] + segment + data[2:]).shape == (48, 32, 3)
+
+
+def test_a_plain_jpeg_is_not_opened_by_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [decode(data) for data in jpegs()]
+    monkeypatch.setattr("c2b_ray.steps.decode._opened", None)
+    for data, pixels in zip(jpegs(), expected, strict=True):
+        np.testing.assert_array_equal(decode(data), pixels)
+
+
 def test_a_broken_exif_block_counts_as_upright() -> None:
     data = encoded(picture(), "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff garbage")
     with warnings.catch_warnings():
@@ -305,7 +322,7 @@ def test_damage_is_judged_by_pillow_whoever_decodes(monkeypatch: pytest.MonkeyPa
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = [outcome(data) for data in damaged]
-    monkeypatch.setattr("c2b_ray.steps.decode._turbo", lambda image, data, factor: None)
+    monkeypatch.setattr("c2b_ray.steps.decode._turbo", lambda data, size, factor: None)
     assert found == [outcome(data) for data in damaged]
     assert 0.1 < np.mean([len(result) == 1 for result in found]) < 0.9
 

@@ -50,6 +50,17 @@ def test_photographs_of_many_strips_and_views_of_larger_arrays_are_pillows_too()
     np.testing.assert_array_equal(resize(view, 119, 341, "bicubic"), np.asarray(expected))
 
 
+@pytest.mark.parametrize("crop", [(8, 8), (40, 40), None])  # of the resized picture, beyond it, and none
+def test_a_picture_may_be_written_into_a_block(crop: tuple[int, int] | None) -> None:
+    pictures = np.random.default_rng(0).integers(0, 256, (2, 30, 24, 3), dtype=np.uint8)
+    shape = Shape((16, 12), "bilinear", crop)
+    block = np.zeros((2, *(shape.frame or ()), 3), np.uint8)
+    for place, picture in zip(block, pictures, strict=True):
+        result = shaped(picture, shape, place)
+        assert (result is place) == (crop != (40, 40))
+        np.testing.assert_array_equal(result, shaped(picture, shape))
+
+
 def test_nothing_is_compiled_where_pictures_fit() -> None:
     fits = "resize(numpy.zeros((8, 8, 3), 'u1'), 8, 8, 'bilinear'); print('numba' in sys.modules)"
     assert said(fits) == "False"
