@@ -138,7 +138,9 @@ def audited(table: Path, spec: str, via: str, placement: dict[str, Any] | None =
         run = c2b_ray.audit(config, Path(out) / "run", via=via, listener=listener, placement=placement)
         manifest = run.manifest
         assert manifest["counts"]["prediction_errors"] == 0
-        written = sum(file.stat().st_size for file in Path(out).rglob("*.parquet"))
+        written, shown = (
+            sum(file.stat().st_size for file in Path(out).rglob(files)) for files in ("*.parquet", "shown/*.parquet")
+        )
     count = max(answered for _, answered in seen)
     return {
         "audit": (began, time.time()),
@@ -147,6 +149,7 @@ def audited(table: Path, spec: str, via: str, placement: dict[str, Any] | None =
         "steady": round(_steady(seen, count), 1),
         "first": round(next(when for when, answered in seen if answered) - began, 2),
         "bytes": round(written / count),
+        "bytes_shown": round(shown / count),  # of which: the pictures of the report, at most 600 and those of findings
     }
 
 
