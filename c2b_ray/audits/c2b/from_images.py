@@ -521,7 +521,12 @@ def _counts(table: LabelledTable) -> dict[str, int]:
     for row in pc.value_counts(column.drop_null()).to_pylist():
         counts[spelt[normalise(row["values"])]] += row["counts"]
     if not counts:
-        raise SourceError(f"{table.location}: no image has a class; put each class's images into a folder of its name")
+        names = files.entries(table.location) if files.is_directory(table.location) else []
+        tables = [name for name in names if name.lower().endswith((".csv", ".tsv"))]
+        remedy = "put each class's images into a folder of its name"
+        if tables:
+            remedy = f"audit a table that names them, such as {table.location.rstrip('/')}/{tables[0]}; or {remedy}"
+        raise SourceError(f"{table.location}: no image has a class; {remedy}")
     return counts
 
 

@@ -1,9 +1,10 @@
 """The headline of an audit: its strongest findings in at most three sentences, with what was counted; without a finding
 what is ruled out, and what it takes to know more.
 
-Candidates compete by their effect, a difference of accuracies: findings of cells, and attributes that name the wrong
-answers. Values over all classes, cells of two values and perturbations fill what is left. Knows words, not
-pages.
+Findings of cells, and what answers follow over all classes together, such as an attribute that names the wrong ones,
+compete by their effect, a difference of accuracies; but what explains more answers than any cell comes first: a cell
+of four images says little of a classifier. Values over all classes, cells of two values and perturbations fill what is
+left. Knows words, not pages.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from c2b_ray.audits.c2b.report import intersections, perturbations
 from c2b_ray.audits.c2b.report.findings import SIGNS, beneath, caveats, mistaken
 from c2b_ray.audits.c2b.report.gallery import Examples, galleries
 from c2b_ray.audits.c2b.report.headline import near_misses, what_settles
-from c2b_ray.audits.c2b.report.look_answers import NamedByAttribute, named_sentence
+from c2b_ray.audits.c2b.report.look_answers import Candidate, NamedByAttribute, named_sentence
 from c2b_ray.audits.c2b.report.method import ACCURACY, DerivedValues, shown, titled
 from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
 from c2b_ray.audits.c2b.report.ranking import Cell, Group, Key, leading
@@ -43,25 +44,30 @@ def answers(
     links: Mapping[Key, str],
     levels: tuple[float, float],
     derived: DerivedValues,
-    other_answer: Sequence[tuple[float, Answer]] = (),
+    other_candidates: Sequence[Candidate] = (),
 ) -> tuple[Answer, ...]:
     """Returns the sentences, strongest first; a single one that says what is ruled out, where nothing was found.
 
-    `other_tables`: the tables pooled, intersections and perturbations. `levels`: τ and α. `other_answer`: sentences
-    that compete with those of cells and attributes, each with its effect.
+    `other_tables`: the tables pooled, intersections and perturbations. `levels`: τ and α. `other_candidates`:
+    what answers follow besides attributes.
     """
     tau, alpha = levels
     cells = [cell for group in groups for cell in group.cells]
-    scored_answers = [
-        *(
-            (named_by.effect, _named_answer(named_by, names, thumbnail_set, cells, 1 - alpha))
-            for named_by in named_answers
-        ),
-        *_of_groups(groups, names, examples, thumbnail_set, links, 1 - alpha, derived),
-        *other_answer,
+    of_all = [
+        Candidate(
+            named_by.effect,
+            named_by.effect * named_by.images,
+            _named_answer(named_by, names, thumbnail_set, cells, 1 - alpha),
+        )
+        for named_by in named_answers
     ]
-    scored_answers.sort(key=lambda pair: -pair[0])
-    strongest = [answer for _, answer in scored_answers[:MOST]]
+    of_all += other_candidates
+    of_cells = _of_groups(groups, names, examples, thumbnail_set, links, 1 - alpha, derived)
+    most = max((candidate.explained for candidate in of_cells), default=0.0)
+    first = [candidate for candidate in of_all if candidate.explained >= most]
+    others = [candidate for candidate in of_all if candidate.explained < most] + of_cells
+    candidates = [one for some in (first, others) for one in sorted(some, key=lambda one: -one.effect)]
+    strongest = [candidate.answer for candidate in candidates[:MOST]]
     for other in _others(other_tables, names, 1 - alpha, bool(strongest)):
         if len(strongest) < MOST:
             strongest.append(other)
@@ -100,7 +106,7 @@ def _of_groups(
     links: Mapping[Key, str],
     confidence: float,
     derived: DerivedValues,
-) -> list[tuple[float, Answer]]:
+) -> list[Candidate]:
     """Returns a sentence for each value with findings: that of its strongest class and classifier; the other classes
     and classifiers stand beneath it."""
     by_value: dict[tuple[str, str, str], list[tuple[Group, Cell, Sequence[Group]]]] = {}
@@ -108,15 +114,16 @@ def _of_groups(
         lead = group.lead
         if lead is not None:
             by_value.setdefault((lead.attribute, lead.bias_class, lead.verdict), []).append((group, lead, similar))
-    scored_answers = []
+    candidates = []
     for members in list(by_value.values())[:MOST]:
         group, lead, same_images = members[0]
         classifiers_alike = [cell.classifier for _, cell, _ in members if cell.target_class == lead.target_class]
         name = names[group.classifier]
         lines_below = (*_evidence(lead, confidence), mistaken(lead), *_also([cell for _, cell, _ in members[1:]], lead))
-        scored_answers.append(
-            (
+        candidates.append(
+            Candidate(
                 lead.weight,
+                lead.weight * lead.n,
                 Answer(
                     verdict=lead.verdict,
                     sign=SIGNS[lead.verdict],
@@ -131,7 +138,7 @@ def _of_groups(
                 ),
             )
         )
-    return scored_answers
+    return candidates
 
 
 def in_counts(group: Group, lead: Cell, prefix: str = "") -> Sentence:
@@ -145,8 +152,9 @@ def in_counts(group: Group, lead: Cell, prefix: str = "") -> Sentence:
             Span(f"{lead.attribute} is {lead.bias_class}", strong=True),
             Span(f", against {shown(lead.metric, lead.others)} {_other_values(group, lead)}."),
         )
+    first = f"{prefix}{_right(lead)} of "
     return (
-        Span(f"{prefix}{_right(lead)} of "),
+        Span(first if prefix else first[0].upper() + first[1:]),
         Span(lead.target_class, strong=True),
         Span(f" {'is' if lead.n == 1 else 'are'} right when "),
         Span(f"{lead.attribute} is {lead.bias_class}", strong=True),

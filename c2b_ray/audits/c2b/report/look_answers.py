@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,15 @@ from c2b_ray.steps.duplicates import Distinct
 EXAMPLES = 2
 LOOK_ALIKES_SHOWN = 3
 Row = Mapping[str, Any]
+
+
+class Candidate(NamedTuple):
+    """A sentence that may stand at the head of the page. `effect`: a difference of accuracies; `explained`: the number
+    of answers that it explains."""
+
+    effect: float
+    explained: float
+    answer: Answer
 
 
 @dataclass(frozen=True)
@@ -124,11 +133,12 @@ def look_answers(
     names: Mapping[str, str],
     thumbnails: Mapping[str, str],
     confidence: float,
-) -> list[tuple[float, Answer]]:
-    """Returns the findings with their share of all answers. `thumbnails`: a data: URI per image id."""
+) -> list[Candidate]:
+    """Returns the findings; the effect of each is its share of all answers. `thumbnails`: a data: URI per image id."""
     return [
-        (
+        Candidate(
             of.share,
+            of.share * of.rows[0]["images"],
             Answer(
                 verdict="against",
                 sign=SIGNS["against"],

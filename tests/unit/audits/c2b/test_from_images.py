@@ -187,6 +187,16 @@ def test_classes_that_are_no_labels_name_what_to_do(tmp_path):
         drafted(photos, CONTROL)
 
 
+def test_a_table_beside_images_without_classes_is_named(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"x")
+    (tmp_path / "labels.csv").write_text("file,label\na.png,bus\n")
+    with pytest.raises(SourceError, match=r"no image has a class; audit a table .*labels\.csv;"):
+        drafted(tmp_path, CONTROL)
+    (tmp_path / "empty.csv").write_text("file,label\na.png,\n")
+    with pytest.raises(SourceError, match="no image has a class; put each class's images"):
+        drafted(tmp_path / "empty.csv", CONTROL)
+
+
 def test_only_images_are_taken_for_images(tmp_path):
     folder_of(tmp_path / "photos", bus=1)
     (tmp_path / "audit.yaml").write_text("task: t")

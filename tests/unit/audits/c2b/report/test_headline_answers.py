@@ -7,29 +7,31 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from run_recipes import Recipe
 from score_rows import row, scores, text
 from synthetic_run import make_run
 
 from c2b_ray import tables
 from c2b_ray.audits.c2b.report.answers import answers, in_counts, nothing_found
-from c2b_ray.audits.c2b.report.look_answers import named_by_attributes
+from c2b_ray.audits.c2b.report.look_answers import Candidate, named_by_attributes
 from c2b_ray.audits.c2b.report.method import DerivedValues
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.audits.c2b.report.ranking import cells_of, ranked
+from c2b_ray.report.page import Answer
 from c2b_ray.report.pictures import ThumbnailSet
+from c2b_ray.report.words import Span
 from c2b_ray.steps.draw import ImageIds
 from c2b_ray.tables import INTERSECTIONS, PERTURBATIONS, POOLED
 
 NONE = tuple(schema.empty_table() for schema in (POOLED, INTERSECTIONS, PERTURBATIONS))
 
 
-def told(*rows, named=(), names=None):
+def told(*rows, named=(), names=None, others=()):
     groups = ranked(scores(*rows))
     links = {group.key: f"group-{i}" for i, group in enumerate(groups)}
-    return answers(
-        groups, named, NONE, names or {"m": "m"}, {}, ThumbnailSet({}, {}), links, (0.05, 0.05), DerivedValues({})
-    )
+    thumbnails, levels, derived = ThumbnailSet({}, {}), (0.05, 0.05), DerivedValues({})
+    return answers(groups, named, NONE, names or {"m": "m"}, {}, thumbnails, links, levels, derived, others)
 
 
 def fog(phi=-0.48, correct=104, verdict="against", **more):
@@ -74,6 +76,19 @@ def test_the_strongest_comes_first_and_a_value_is_told_once():
     found = told(*rows)
     assert [one.text.split(" is ")[0].split(" when ")[1] for one in found] == ["weather", "light", "size"]
     assert "The same of boat (−0.20)." in found[0].beneath
+
+
+@pytest.mark.parametrize(("images", "first"), [(4, "15 %"), (2000, "None of 2,000")])
+def test_what_explains_more_answers_than_any_cell_comes_first_however_large_the_effect_in_the_cell(images, first):
+    look = Candidate(0.15, 0.15 * 600, Answer("against", "▼", (Span("15 % follow the texture."),), link="looks"))
+    found = told(fog(phi=-0.5, correct=0, n=images), row("clear", 0.5, n=images, correct=images), others=[look])
+    assert len(found) == 2
+    assert found[0].text.startswith(first)
+
+
+def test_a_sentence_without_a_name_before_it_begins_with_a_capital():
+    (answer,) = told(fog(phi=-1.0, correct=0), row("clear", 1.0, "undetermined", correct=200, accuracy=1.0))
+    assert answer.text.startswith("None of 200 images of bus are right")
 
 
 def test_classifiers_that_fail_alike_are_one_sentence():

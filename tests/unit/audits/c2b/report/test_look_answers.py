@@ -90,8 +90,8 @@ def test_the_pictures_are_of_two_classes_and_answers_with_the_most_look_alikes()
     ]
     found = told([row("texture", 0.3), row("colours", 0.3)], images)
     assert found[0].image_ids == ["b", "b-0", "b-1", "b-2", "d", "d-0", "d-1", "d-2"]
-    ((share, answer),) = look_answers(found, {"m": "net"}, {"b": "data:b"}, 0.95)
-    assert share == 0.3
+    ((share, explained, answer),) = look_answers(found, {"m": "net"}, {"b": "data:b"}, 0.95)
+    assert (share, explained) == (0.3, 0.3 * found[0].rows[0]["images"])
     assert answer.link == "looks"
     assert answer.verdict == "against"
     first, second = answer.galleries
@@ -104,4 +104,4 @@ def test_the_pictures_are_of_two_classes_and_answers_with_the_most_look_alikes()
 def test_of_several_classifiers_each_is_named_largest_share_first():
     found = told([row("texture", 0.3), row("colours", 0.5, classifier="n")])
     answers = look_answers(found, {"m": "first", "n": "second"}, {}, 0.95)
-    assert [text(answer.sentence).split(":")[0] for _, answer in answers] == ["second", "first"]
+    assert [text(answer.sentence).split(":")[0] for *_, answer in answers] == ["second", "first"]
