@@ -226,6 +226,7 @@ def _in_process(args: argparse.Namespace, side: str, table: Path) -> dict[str, A
     command = [sys.executable, __file__, "--side", side, "--n", str(args.n), "--place", str(args.place)]
     command += ["--workers", str(args.workers), "--precision", args.precision, *(["--gpu"] if args.gpu else [])]
     command += [] if args.decoders is None else ["--decoders", str(args.decoders)]
+    command += [] if args.batch is None else ["--batch", str(args.batch)]
     command += [] if args.distinct is None else ["--distinct", str(args.distinct)]
     report = table.parent / "side.json"
     spans = watched([*command, "--report", str(report)])
@@ -234,7 +235,8 @@ def _in_process(args: argparse.Namespace, side: str, table: Path) -> dict[str, A
 
 
 def one_side(args: argparse.Namespace, table: Path) -> None:
-    placement = None if args.decoders is None else {"stages": {"classify": {"decoders": args.decoders}}}
+    settings = {name: getattr(args, name) for name in ("decoders", "batch") if getattr(args, name) is not None}
+    placement = {"stages": {"classify": settings}} if settings else None
     if args.side == "bare":
         found: dict[str, Any] = dict(bare(table))
     elif args.side == "loader":
@@ -261,6 +263,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=CORES)
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--decoders", type=int, help="processes that decode, instead of the default")
+    parser.add_argument("--batch", type=int, help="rows of a batch, instead of the default")
     parser.add_argument("--place", type=Path, default=Path("/var/tmp/c2b-bench/feed"))
     parser.add_argument("--side")
     parser.add_argument("--report", type=Path)

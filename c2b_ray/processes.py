@@ -334,6 +334,8 @@ def _marked(row: pa.Table, reason: str) -> pa.Table:
 ROUNDED_TO = 1 << 20
 MOST_KEPT = 1 << 30
 _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
+_MOST_BEFORE_2_35 = 32 << 20
+"""The most that GNU's C library accepted as a threshold of `mmap` before version 2.35."""
 LOOKS_EVERY_S = 1.0
 
 
@@ -358,8 +360,10 @@ def keep_memory() -> None:
     would take it back, and clear every page of it anew.
     """
     with suppress(OSError, AttributeError):  # only GNU's C library has this call
-        for setting in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
-            ctypes.CDLL("libc.so.6").mallopt(setting, MOST_KEPT)
+        libc = ctypes.CDLL("libc.so.6")
+        if not libc.mallopt(_M_MMAP_THRESHOLD, MOST_KEPT):
+            libc.mallopt(_M_MMAP_THRESHOLD, _MOST_BEFORE_2_35)
+        libc.mallopt(_M_TRIM_THRESHOLD, MOST_KEPT)
 
 
 class _NoPandas:

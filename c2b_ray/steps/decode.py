@@ -47,6 +47,7 @@ from PIL import (
 
 from c2b_ray.errors import ImageError
 from c2b_ray.extras import needed_by
+from c2b_ray.jpeg_header import read_header
 from c2b_ray.roles import Pixels
 
 MAX_BYTES = 64 * 2**20
@@ -66,7 +67,6 @@ _FORMATS: tuple[tuple[type[ImageFile.ImageFile], tuple[bytes, ...]], ...] = (
     (PpmImagePlugin.PpmImageFile, (b"P1", b"P2", b"P3", b"P4", b"P5", b"P6")),
 )
 _LONGEST_BOX = 256
-_FRAME, _SCAN, _APP1 = 0xC0, 0xDA, 0xE1  # markers of a JPEG: the lowest with a length, the first of pixels, Exif or XMP
 # A thread for each core would compete with the other images that are decoded beside this one.
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1
 
@@ -218,23 +218,15 @@ def _reduction(side: int, least: int) -> int:
 
 
 def _size_of_plain(data: bytes) -> tuple[int, int] | None:
-    """Returns width and height of a JPEG of grey or three colours that has no block of Exif or XMP, which may say how
-    it is turned; None for everything else.
+    """Returns width and height of a JPEG of 8 bits, grey or of three colours, that is upright by its own markers; None
+    for everything else.
 
     Most pictures of data sets are such, and Pillow takes as long to open one as its fingerprint takes.
     """
-    if not data.startswith(b"\xff\xd8\xff"):
+    header = read_header(data)
+    if header is None or header.bits != 8 or header.components not in (1, 3) or header.orientation != 1:
         return None
-    offset, end = 2, len(data) - 4
-    while (marker := data[offset + 1] if offset < end and data[offset] == 0xFF else 0) != _SCAN:
-        if marker < _FRAME or marker == _APP1:  # filling, markers without a length, and what is no marker, too
-            return None
-        offset += 2 + int.from_bytes(data[offset + 2 : offset + 4])
-    try:
-        height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
-    except ValueError:
-        return None
-    return (width, height) if colours in ("Gray", "YCbCr", "RGB") else None
+    return header.width, header.height
 
 
 def _turbo(data: bytes, size: tuple[int, int], factor: int) -> Pixels | None:

@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from c2b_ray.errors import ImageError
+from c2b_ray.jpeg_header import read_header
 from c2b_ray.steps.decode import decode, decode_batch, decode_reduced, decode_to_show
 
 HEIC = pytest.param("HEIF", marks=pytest.mark.skipif(not find_spec("pillow_heif"), reason="the extra heic is missing"))
@@ -248,6 +249,15 @@ def test_exif_is_found_behind_a_small_picture_with_pixels_of_its_own(marker: byt
     segment = marker + struct.pack(">H", 2 + 5 + len(small)) + b"JFXX\0" + small
     data = encoded(picture(), "JPEG", exif=exif.tobytes())
     assert decode(data[:2] + segment + data[2:]).shape == (48, 32, 3)
+
+
+def test_a_picture_that_xmp_alone_turns_is_turned_and_no_gpu_decodes_it() -> None:
+    xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
+    data = encoded(picture(), "JPEG", xmp=xmp)
+    assert decode(data).shape == (48, 32, 3)
+    header = read_header(data)
+    assert header is not None
+    assert not header.plain
 
 
 def test_a_plain_jpeg_is_not_opened_by_pillow(monkeypatch: pytest.MonkeyPatch) -> None:

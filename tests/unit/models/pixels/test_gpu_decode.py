@@ -14,9 +14,10 @@ from torch import nn
 from torchvision.transforms._presets import ImageClassification
 
 from c2b_ray.errors import SpecError
+from c2b_ray.jpeg_header import read_header
 from c2b_ray.models.batched_run import Runtime
 from c2b_ray.models.gpu_files import FilesOnGpu, GpuFileClassifier, decoding_files
-from c2b_ray.models.pixels.gpu_decode import GpuPreparation, decoder, read_header
+from c2b_ray.models.pixels.gpu_decode import GpuPreparation, decoder
 from c2b_ray.models.pixels.preprocess import OnArrays
 from c2b_ray.models.pixels.resize import shaped
 from c2b_ray.models.torch_runtime import TorchClassifier
