@@ -1,41 +1,240 @@
-"""Functions of arrays that numba compiles, once per machine where the result can be cached, else once per process."""
+"""Functions of arrays in machine code: numba compiles them once per machine, and processes load the result without it.
+
+    kernel(module, name) → the machine code that is kept, or numba's, which is then kept → a callable on arrays
+
+To import numba and to have it load one function takes .45 s, in every process that resizes a picture; llvmlite, in
+which numba makes its code, loads an object file in .05 s (docs/decisions/061-machine-code-without-numba.md). What a
+function may do follows from that: it writes into the arrays that it is called with, makes none and raises nothing.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
+import os
+import re
+import struct
+import tempfile
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from filelock import FileLock, Timeout
-from numba import njit
+from llvmlite import binding as llvm
+from numpy.typing import NDArray
 
-_CACHE = Path(__file__).parent / "__pycache__"
 _LONGEST_COMPILATION_S = 60.0
+_DIGEST = hashlib.sha256().digest_size
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
+"""Without numba's runtime, which counts references to arrays: a kernel makes none."""
+_WRAPPERS = re.compile(r"^define [^\n]*@\"?(?:cfunc\.|_ZN7cpython)[^\n]*\{$.*?^\}$", re.MULTILINE | re.DOTALL)
+"""What numba adds to a function so that Python can call it. It refers to numba's own functions."""
+_lock = threading.Lock()
+_engines: list[Any] = []
+"""What owns the machine code: it must live as long as the process."""
 
 
-def compiled(signature: Any = None) -> Callable[[Callable[..., Any]], Any]:
-    """Returns a decorator that compiles a function for `signature`, or for the types that it is called with. Calls of
-    it do not hold Python's lock."""
+@cache
+def kernel(module: str, name: str) -> Callable[..., None]:
+    """Returns the function `name` of `module`, which is decorated with `compilable`, as machine code.
 
-    def decorate(function: Callable[..., Any]) -> Any:
-        with _one_process_at_a_time():
-            try:
-                return njit(signature, cache=True, nogil=True)(function)
-            except RuntimeError:  # neither the package's folder nor the user's own can be written to
-                return njit(signature, nogil=True)(function)
+    It is called with arrays in one piece, or `Held`, of the types that it was declared with, and whole numbers. Calls
+    do not hold Python's lock.
+    """
+    with _lock:
+        return _call(_loaded(_code(module, name), name), name)
+
+
+def compilable(*types: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Returns a decorator of a function that `kernel` compiles, with its numba types; it returns nothing."""
+    from numba import njit
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        compiled: Callable[..., None] = njit(types, **_OPTIONS)(function)
+        return compiled
 
     return decorate
 
 
-@contextmanager
-def _one_process_at_a_time() -> Iterator[None]:
-    """Lets processes that start together wait for the first one's result rather than all compile the same."""
+def part(function: Callable[..., None]) -> Callable[..., None]:
+    """Decorates a function that kernels call."""
+    from numba import njit
+
+    compiled: Callable[..., None] = njit(**_OPTIONS)(function)
+    return compiled
+
+
+class Held:
+    """An array that many calls take, and what a kernel is told of it, which takes 2 µs to find out."""
+
+    __slots__ = ("array", "numbers")
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.array, self.numbers = array, _numbers(array)
+
+
+class Room:
+    """The arrays that a kernel works in, made by their sizes. Each thread keeps its last ones."""
+
+    def __init__(self, arrays: Callable[..., tuple[NDArray[Any], ...]]) -> None:
+        self._arrays, self._last = arrays, threading.local()
+
+    def __call__(self, *sizes: int) -> tuple[Held, ...]:
+        if getattr(self._last, "sizes", None) != sizes:
+            self._last.held = tuple(Held(array) for array in self._arrays(*sizes))
+            self._last.sizes = sizes
+        held: tuple[Held, ...] = self._last.held
+        return held
+
+
+def _numbers(array: NDArray[Any]) -> tuple[int, ...]:
+    """Returns an array as numba hands it on: two owners, size, bytes of an item, address, shape and strides."""
+    assert array.flags.c_contiguous, "a kernel takes arrays in one piece"
+    return (0, 0, array.size, array.itemsize, array.ctypes.data, *array.shape, *array.strides)
+
+
+def _call(address: int, name: str) -> Callable[..., None]:
+    function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p)(address)
+
+    def call(*arguments: NDArray[Any] | Held | int) -> None:
+        numbers: list[int] = []
+        for argument in arguments:
+            if isinstance(argument, Held):
+                numbers += argument.numbers
+            elif isinstance(argument, np.ndarray):
+                numbers += _numbers(argument)
+            else:
+                numbers.append(argument)
+        if status := function(struct.pack(f"{len(numbers)}q", *numbers)):
+            raise RuntimeError(f"{name} ended with status {status}")
+
+    return call
+
+
+def _loaded(code: bytes, name: str) -> int:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _engines.append(engine)
+    return int(engine.get_function_address(name))
+
+
+def _code(module: str, name: str) -> bytes:
+    """Returns the object file of a function, which it compiles and keeps where no process has done so before."""
+    file_name = f"{module}.{name}.{_key(module)}.o"
+    folders = [Path(__file__).parent / "__pycache__", _user_cache()]
+    for folder in folders:
+        if (code := _kept(folder / file_name)) is not None:
+            return code
+    writable = next((folder for folder in folders if _is_writable(folder)), None)
+    if writable is None:
+        return _compiled(module, name)
+    with _one_process_at_a_time(writable):
+        if (code := _kept(writable / file_name)) is None:
+            code = _compiled(module, name)
+            with suppress(OSError):  # a full disk
+                _keep(writable / file_name, code)
+        return code
+
+
+def _kept(file: Path) -> bytes | None:
+    """Returns what `_keep` wrote; None where there is no such file, or one that a full disk or a crash cut short."""
     try:
-        _CACHE.mkdir(exist_ok=True)
-        lock = FileLock(_CACHE / "compiled.lock", timeout=_LONGEST_COMPILATION_S)
+        data = file.read_bytes()
+    except OSError:
+        return None
+    digest, code = data[:_DIGEST], data[_DIGEST:]
+    return code if hashlib.sha256(code).digest() == digest else None
+
+
+def _keep(file: Path, code: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=file.parent)
+    try:
+        with os.fdopen(handle, "wb") as written:
+            written.write(hashlib.sha256(code).digest() + code)
+        Path(temporary).replace(file)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _key(module: str) -> str:
+    """Returns what the machine code follows from, as a digest: the source, the compilers, the processor."""
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    sources = [Path(spec.origin).read_bytes(), Path(__file__).read_bytes()]
+    settings = [version("numba"), version("llvmlite"), llvm.get_default_triple(), llvm.get_host_cpu_name()]
+    text = "\0".join([*settings, llvm.get_host_cpu_features().flatten()])
+    return hashlib.sha256(b"\0".join([*sources, text.encode()])).hexdigest()[:16]
+
+
+def _compiled(module: str, name: str) -> bytes:
+    """Returns the object file of a function, from what numba hands to LLVM."""
+    function = getattr(import_module(module), name)
+    ((signature, compiled),) = function.overloads.items()
+    intermediate = llvm.parse_assembly(_WRAPPERS.sub("", function.inspect_llvm(signature)))
+    foreign = [f.name for f in intermediate.functions if f.is_declaration and not f.name.startswith("llvm.")]
+    used = [f for f in foreign if f"@{f}(" in re.sub(r"^declare .*$", "", str(intermediate), flags=re.MULTILINE)]
+    if used:
+        raise RuntimeError(f"{module}.{name} calls {', '.join(used)}: it must work in the arrays that it is given")
+    text = f"{intermediate}\n{_entry(intermediate.get_function(compiled.fndesc.llvm_func_name), name)}"
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return bytes(_machine().emit_object(llvm.parse_assembly(text)))
+
+
+def _entry(function: Any, name: str) -> str:
+    """Returns a function in LLVM's language that calls `function` with the numbers at one address: sixty arguments by
+    themselves take ctypes 15 µs."""
+    # numba's first two say where a result and an exception go.
+    lines = [f"define i32 @{name}(ptr %numbers) {{", "  %nowhere = alloca [2 x i64]"]
+    passed = ["ptr %nowhere", "ptr %nowhere"]
+    for number, argument in enumerate(list(function.arguments)[2:]):
+        kind = str(argument.type)
+        lines += [
+            f"  %at{number} = getelementptr i64, ptr %numbers, i64 {number}",
+            f"  %value{number} = load {kind}, ptr %at{number}",
+        ]
+        passed.append(f"{kind} %value{number}")
+    lines += [f"  %status = call i32 @{function.name}({', '.join(passed)})", "  ret i32 %status", "}"]
+    return "\n".join(lines)
+
+
+def _machine() -> Any:
+    features = llvm.get_host_cpu_features().flatten()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=3, jit=True)
+
+
+def _user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "c2b-ray"
+
+
+def _is_writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
+
+
+@contextmanager
+def _one_process_at_a_time(folder: Path) -> Iterator[None]:
+    """Lets processes that start together wait for the first one's result rather than all compile the same."""
+    lock = FileLock(folder / "compiled.lock", timeout=_LONGEST_COMPILATION_S)
+    try:
         lock.acquire()
-    except (OSError, Timeout):  # a folder that cannot be written to, or a process that hangs
+    except (OSError, Timeout):  # a process that hangs
         yield
         return
     try:

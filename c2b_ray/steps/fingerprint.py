@@ -5,13 +5,17 @@ It knows pixels, and imports little: processes that decode pictures start with i
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from c2b_ray.roles import Pixels
+
+if TYPE_CHECKING:
+    from c2b_ray.compiled import Room
 
 SIDE = 8
 HASH = 8
@@ -40,13 +44,32 @@ def fingerprint(pixels: Pixels, size: tuple[int, int] | None = None) -> bytes:
     height, width = size or (pixels.shape[0], pixels.shape[1])
     lines = np.ascontiguousarray(pixels).reshape(len(pixels), -1)
     if lines.size >= _COMPILED_FROM:
-        from c2b_ray.steps.area_sums import mark_of
-
-        result: bytes = mark_of(lines, height, width, SIDE).tobytes()
-        return result
+        return _compiled(lines, height, width)
     thumbnail, coloured = (np.rint(sums / (height * width)) for sums in _sums(lines, height, width))
     grey = np.rint(coloured @ _GREY)
     return np.packbits(grey[:, 1:] > grey[:, :-1]).tobytes() + thumbnail.astype(np.uint8).tobytes()
+
+
+def _compiled(lines: NDArray[np.uint8], height: int, width: int) -> bytes:
+    room, mark_of = _kernel()
+    result = np.empty(HASH + SIDE * SIDE * 3, np.uint8)
+    mark_of(lines, height, width, *room(lines.shape[1]), result)
+    return result.tobytes()
+
+
+@cache
+def _kernel() -> tuple[Room, Callable[..., None]]:
+    from c2b_ray.compiled import Room, kernel  # imported here: a process that sees small pictures alone does without
+
+    room = Room(
+        lambda levels: (
+            np.empty(levels, np.uint16),
+            np.empty((SIDE, levels), np.int64),
+            np.empty((SIDE, SIDE, 3), np.int64),
+            np.empty((SIDE, SIDE + 1, 3), np.int64),
+        )
+    )
+    return room, kernel("c2b_ray.steps.area_sums", "mark_of")
 
 
 def _sums(lines: NDArray[np.uint8], height: int, width: int) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -1,7 +1,7 @@
 """Pictures to a batch of tensors, as the library that trained the model prepares them.
 
 The steps of torchvision's, timm's and open_clip's transforms are extracted and done on arrays, with the same values as
-with Pillow and in a quarter of its time (docs/decisions/007-resizing-as-pillow-does.md). A transform with a step that
+with Pillow and in a seventh of its time (docs/decisions/007-resizing-as-pillow-does.md). A transform with a step that
 is not known here is called as it is. It knows no model.
 """
 

@@ -1,7 +1,7 @@
 """Pillow's `resize`, bit for bit, for only those pixels that a crop keeps; and pictures to a model's shape or tensor.
 
 Pillow's filters work in whole numbers: weights in 22 bits after the point, across first, then down, rounded to a byte
-in between. Here the same sums are compiled for vectors (numba), which takes a quarter of the time
+in between. Here the same sums are compiled for vectors (numba), which takes a seventh of the time
 (docs/decisions/007-resizing-as-pillow-does.md); the tall pictures that go down first are left to Pillow. It knows
 arrays and shapes, no model and no PyTorch.
 
@@ -10,9 +10,10 @@ Source: Pillow, src/libImaging/Resample.c (the two 8-bit passes).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,13 @@ from PIL import Image
 
 from c2b_ray.models.pixels.filters import Filter, weights
 from c2b_ray.roles import Pixels, Shape
+
+if TYPE_CHECKING:
+    from c2b_ray.compiled import Held, Room
+
+
+STRIP = 32
+"""Rows that go across together: few enough to stay in a core's own cache, however wide the picture."""
 
 
 class ResizedRegion(NamedTuple):
@@ -51,14 +59,47 @@ def resize(
     if goes_down_first((image.shape[0], image.shape[1]), (height, width)):
         resized_image = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling[kind.upper()]))
         return resized_image[top : top + out_height, first_column : first_column + out_width]
-    column_weights = weights(image.shape[1], width, first_column, first_column + out_width, kind)
-    row_weights = weights(image.shape[0], height, top, top + out_height, kind)
-    # Here, and not above: most of what this package serves never resizes a picture.
-    from c2b_ray.models.pixels.resize_compiled import two_passes
-
     resized = np.empty((out_height, out_width, 3), np.uint8) if into is None else into
-    two_passes(np.ascontiguousarray(image), *column_weights, *row_weights, resized)
+    lines, resized_lines = np.ascontiguousarray(image).reshape(len(image), -1), resized.reshape(out_height, -1)
+    columns, x_arguments = _line(image.shape[1], width, first_column, out_width, kind)
+    rows, y_arguments = _line(image.shape[0], height, top, out_height, kind)
+    _two_passes()(lines, *x_arguments, *y_arguments, *_room()(columns, rows, out_width), resized_lines)
     return resized
+
+
+@cache
+def _two_passes() -> Callable[..., None]:
+    # Imported here: most of what this package serves never resizes a picture.
+    from c2b_ray.compiled import kernel
+
+    return kernel("c2b_ray.models.pixels.resize_compiled", "two_passes")
+
+
+@lru_cache(maxsize=1024)
+def _line(old: int, new: int, begin: int, count: int, kind: Filter) -> tuple[int, tuple[Held, Held]]:
+    """Returns of how many pixels of a line of `old` the pixels from `begin` on of `new` are sums, and their starts and
+    weights."""
+    from c2b_ray.compiled import Held
+
+    starts, taps = weights(old, new, begin, begin + count, kind)
+    return int(starts[-1]) + taps.shape[1] - int(starts[0]), (Held(starts), Held(taps))
+
+
+@cache
+def _room() -> Room:
+    """Returns the arrays that the two passes work in: a transposed strip of rows before and after it goes across, all
+    rows after they went across, four rows woven into one, and the sums of a line."""
+    from c2b_ray.compiled import Room
+
+    return Room(
+        lambda columns, rows, out_width: (
+            np.empty((columns, 3 * STRIP), np.uint8),
+            np.empty((out_width, 3 * STRIP), np.uint8),
+            np.empty((rows + 3, 3 * out_width), np.uint8),
+            np.empty(4 * 3 * max(columns, out_width), np.uint8),
+            np.empty(3 * max(STRIP, out_width), np.int32),
+        )
+    )
 
 
 def goes_down_first(old: tuple[int, int], new: tuple[int, int]) -> bool:

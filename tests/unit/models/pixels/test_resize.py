@@ -61,15 +61,9 @@ def test_a_picture_may_be_written_into_a_block(crop: tuple[int, int] | None) -> 
         np.testing.assert_array_equal(result, shaped(picture, shape))
 
 
-def test_nothing_is_compiled_where_pictures_fit() -> None:
-    fits = "resize(numpy.zeros((8, 8, 3), 'u1'), 8, 8, 'bilinear'); print('numba' in sys.modules)"
+def test_nothing_compiled_is_loaded_where_pictures_fit() -> None:
+    fits = "resize(numpy.zeros((8, 8, 3), 'u1'), 8, 8, 'bilinear'); print('llvmlite' in sys.modules)"
     assert said(fits) == "False"
-
-
-@pytest.mark.long
-def test_where_compiled_code_cannot_be_kept_it_is_compiled_again() -> None:
-    nowhere = "from numba.core import caching; caching.CacheImpl._locator_classes = []"
-    assert said(f"{nowhere}; print(resize(numpy.full((8, 8, 3), 7, 'u1'), 3, 3, 'bilinear').mean())") == "7.0"
 
 
 def said(code: str) -> str:
