@@ -131,7 +131,7 @@ def _loaded(code: bytes, name: str) -> int:
 def _code(module: str, name: str) -> bytes:
     """Returns the object file of a function, which it compiles and keeps where no process has done so before."""
     file_name = f"{module}.{name}.{_key(module)}.o"
-    folders = [Path(__file__).parent / "__pycache__", _user_cache()]
+    folders = [Path(__file__).parent / "__pycache__", *_user_caches()]
     for folder in folders:
         if (code := _kept(folder / file_name)) is not None:
             return code
@@ -147,9 +147,12 @@ def _code(module: str, name: str) -> bytes:
 
 
 def _kept(file: Path) -> bytes | None:
-    """Returns what `_keep` wrote; None where there is no such file, or one that a full disk or a crash cut short."""
+    """Returns what `_keep` wrote; None where there is no such file, one that a crash cut short, or one of another user,
+    whose code is not run."""
     try:
         data = file.read_bytes()
+        if file.stat().st_uid not in (0, os.geteuid(), Path(__file__).stat().st_uid):
+            return None
     except OSError:
         return None
     digest, code = data[:_DIGEST], data[_DIGEST:]
@@ -216,8 +219,11 @@ def _machine() -> Any:
     return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=3, jit=True)
 
 
-def _user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "c2b-ray"
+def _user_caches() -> list[Path]:
+    """Returns the folder for what a user keeps; none where the user has no home, as in some containers."""
+    with suppress(RuntimeError):
+        return [Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "c2b-ray"]
+    return []
 
 
 def _is_writable(folder: Path) -> bool:

@@ -88,6 +88,12 @@ def test_it_works_where_nothing_can_be_kept(used, tmp_path) -> None:  # type: ig
     (tmp_path / "copy/c2b_ray/__pycache__").write_text("no folder")
     (tmp_path / "cache").write_text("no folder")
     assert used() == used() == "[1000, 1000] True"
+    (tmp_path / "cache").unlink()
+    assert used() == "[1000, 1000] True"
+    (kept,) = (tmp_path / "cache/c2b-ray").glob("*.o")
+    if os.geteuid() == 0:  # a file of somebody else is not run
+        os.chown(kept, 12345, 12345)
+        assert used() == "[1000, 1000] True"
 
 
 @pytest.mark.long
