@@ -31,6 +31,8 @@ from llvmlite import binding as llvm
 from numpy.typing import NDArray
 
 _LONGEST_COMPILATION_S = 60.0
+_MOST_KEPT = 8 * 2**20
+"""Bytes that a thread keeps between two calls: those that a photograph of 12 megapixels takes, several times."""
 _DIGEST = hashlib.sha256().digest_size
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
 """Without numba's runtime, which counts references to arrays: a kernel makes none."""
@@ -81,16 +83,17 @@ class Held:
 
 
 class Room:
-    """The arrays that a kernel works in, made by their sizes. Each thread keeps its last ones."""
+    """The arrays that a kernel works in, made by their sizes. Each thread keeps its last ones, unless they are large."""
 
     def __init__(self, arrays: Callable[..., tuple[NDArray[Any], ...]]) -> None:
         self._arrays, self._last = arrays, threading.local()
 
     def __call__(self, *sizes: int) -> tuple[Held, ...]:
-        if getattr(self._last, "sizes", None) != sizes:
-            self._last.held = tuple(Held(array) for array in self._arrays(*sizes))
-            self._last.sizes = sizes
-        held: tuple[Held, ...] = self._last.held
+        last_sizes, held = getattr(self._last, "room", ((), ()))
+        if last_sizes != sizes:
+            held = tuple(Held(array) for array in self._arrays(*sizes))
+            if sum(one.array.nbytes for one in held) <= _MOST_KEPT:
+                self._last.room = sizes, held
         return held
 
 

@@ -115,4 +115,6 @@ def test_a_thread_keeps_the_arrays_that_it_worked_in_last() -> None:
     (first,) = room(3)
     assert isinstance(first, Held)
     assert room(3)[0] is first
-    assert room(4)[0].array.shape == (4,)
+    assert room(2**20)[0].array.shape == (2**20,)
+    large = room(2**21)[0]
+    assert room(2**21)[0] is not large
