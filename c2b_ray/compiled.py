@@ -83,7 +83,7 @@ class Held:
 
 
 class Room:
-    """The arrays that a kernel works in, made by their sizes. Each thread keeps its last ones, unless they are large."""
+    """The arrays that a kernel works in, made by their sizes. Each thread keeps its last ones, if they are small."""
 
     def __init__(self, arrays: Callable[..., tuple[NDArray[Any], ...]]) -> None:
         self._arrays, self._last = arrays, threading.local()
