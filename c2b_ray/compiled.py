@@ -16,7 +16,7 @@ import re
 import struct
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 _LONGEST_COMPILATION_S = 60.0
 _MOST_KEPT = 8 * 2**20
 """Bytes that a thread keeps between two calls: those that a photograph of 12 megapixels takes, several times."""
+_NUMBER = "number"
 _DIGEST = hashlib.sha256().digest_size
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
 """Without numba's runtime, which counts references to arrays: a kernel makes none."""
@@ -51,7 +52,8 @@ def kernel(module: str, name: str) -> Callable[..., None]:
     do not hold Python's lock.
     """
     with _lock:
-        return _call(_loaded(_code(module, name), name), name)
+        types, _, code = _code(module, name).partition(b"\n")
+        return _call(_loaded(code, name), name, types.decode().split(","))
 
 
 def compilable(*types: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -103,18 +105,22 @@ def _numbers(array: NDArray[Any]) -> tuple[int, ...]:
     return (0, 0, array.size, array.itemsize, array.ctypes.data, *array.shape, *array.strides)
 
 
-def _call(address: int, name: str) -> Callable[..., None]:
+def _call(address: int, name: str, types: Sequence[str]) -> Callable[..., None]:
     function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p)(address)
+    kinds = [
+        None if declared == _NUMBER else (np.dtype(declared.split()[0]), int(declared.split()[1])) for declared in types
+    ]
 
-    def call(*arguments: NDArray[Any] | Held | int) -> None:
+    def call(*arguments: Any) -> None:
         numbers: list[int] = []
-        for argument in arguments:
-            if isinstance(argument, Held):
-                numbers += argument.numbers
-            elif isinstance(argument, np.ndarray):
-                numbers += _numbers(argument)
-            else:
+        for kind, argument in zip(kinds, arguments, strict=True):
+            if kind is None:
                 numbers.append(argument)
+                continue
+            array, of_array = (argument.array, argument.numbers) if isinstance(argument, Held) else (argument, None)
+            if (array.dtype, array.ndim) != kind:
+                raise TypeError(f"{name} takes {kind[0]} of {kind[1]} dimensions, not {array.dtype} of {array.ndim}")
+            numbers += of_array or _numbers(array)
         if status := function(struct.pack(f"{len(numbers)}q", *numbers)):
             raise RuntimeError(f"{name} ended with status {status}")
 
@@ -132,7 +138,7 @@ def _loaded(code: bytes, name: str) -> int:
 
 
 def _code(module: str, name: str) -> bytes:
-    """Returns the object file of a function, which it compiles and keeps where no process has done so before."""
+    """Returns a function's types, in a line, and its object file; compiles and keeps them where no process has yet."""
     file_name = f"{module}.{name}.{_key(module)}.o"
     folders = [Path(__file__).parent / "__pycache__", *_user_caches()]
     for folder in folders:
@@ -185,7 +191,7 @@ def _key(module: str) -> str:
 
 
 def _compiled(module: str, name: str) -> bytes:
-    """Returns the object file of a function, from what numba hands to LLVM."""
+    """Returns a function's types, in a line, and its object file, from what numba hands to LLVM."""
     function = getattr(import_module(module), name)
     ((signature, compiled),) = function.overloads.items()
     intermediate = llvm.parse_assembly(_WRAPPERS.sub("", function.inspect_llvm(signature)))
@@ -196,7 +202,8 @@ def _compiled(module: str, name: str) -> bytes:
     text = f"{intermediate}\n{_entry(intermediate.get_function(compiled.fndesc.llvm_func_name), name)}"
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    return bytes(_machine().emit_object(llvm.parse_assembly(text)))
+    types = [f"{one.dtype} {one.ndim}" if hasattr(one, "ndim") else _NUMBER for one in signature]
+    return ",".join(types).encode() + b"\n" + bytes(_machine().emit_object(llvm.parse_assembly(text)))
 
 
 def _entry(function: Any, name: str) -> str:

@@ -104,10 +104,18 @@ def test_a_function_that_calls_numbas_runtime_is_refused(used) -> None:  # type:
     )
 
 
-def test_a_kernel_takes_arrays_in_one_piece_only() -> None:
-    two_passes = kernel("c2b_ray.models.pixels.resize_compiled", "two_passes")
+def test_a_kernel_takes_the_arrays_that_it_was_declared_with_in_one_piece() -> None:
+    mark_of = kernel("c2b_ray.steps.area_sums", "mark_of")
+    lines = np.full((16, 24), 7, np.uint8)
+    room = np.empty(24, np.uint16), np.empty((8, 24), np.int64), np.empty((8, 8, 3), np.int64)
+    rest = (*room, np.empty((8, 9, 3), np.int64), result := np.empty(200, np.uint8))
+    mark_of(lines, 16, 8, *rest)
+    assert result[:8].max() == 0
+    assert set(result[8:]) == {7}
     with pytest.raises(AssertionError, match="in one piece"):
-        two_passes(np.zeros((4, 6), np.uint8)[:, ::2])
+        mark_of(lines[:, ::2], 16, 4, *rest)
+    with pytest.raises(TypeError, match="mark_of takes uint8 of 2 dimensions, not float32 of 2"):
+        mark_of(lines.astype(np.float32), 16, 8, *rest)
 
 
 def test_a_thread_keeps_the_arrays_that_it_worked_in_last() -> None:
