@@ -18,10 +18,9 @@ import uuid
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import xgrammar
-from pydantic import BaseModel, Field, ValidationError
 from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 from vllm import AsyncEngineArgs, SamplingParams
 from vllm.config import StructuredOutputsConfig
@@ -32,10 +31,11 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-from c2b_ray.errors import ServiceError, SpecError, WeightsError
+from c2b_ray.errors import ServiceError
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.chat_tokens import ChatTokens, Tokenised, no_language_model, unwritable
-from c2b_ray.models.vllm_plugin import OWNER
+from c2b_ray.models.vllm_engine import engine_arguments, not_started
+from c2b_ray.models.vllm_revision import options_of
 from c2b_ray.models.weights import language_model_revision
 from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb
 
@@ -44,53 +44,26 @@ Row = TypeVar("Row")
 Answer = TypeVar("Answer")
 
 
-class Options(BaseModel):
-    """The options of a spec: vLLM's engine arguments of these names, with vLLM's defaults unless it says otherwise.
-
-    `dtype` is float32 on a CPU by default, that of the weights elsewhere. `kv_cache_memory_bytes` bounds the cache on a
-    CPU, `gpu_memory_utilization` weights and cache together on a GPU.
-    """
-
-    dtype: Literal["auto", "float32", "float16", "bfloat16"] | None = None
-    revision: str | None = None
-    max_model_len: int | None = Field(None, ge=2)
-    max_num_seqs: int | None = Field(None, ge=1)
-    gpu_memory_utilization: float | None = Field(None, gt=0, le=1)
-    kv_cache_memory_bytes: int | None = Field(None, ge=1)
-    tensor_parallel_size: int | None = Field(None, ge=1)
-    enforce_eager: bool | None = None
-
-
 def load(spec: Spec) -> VllmLanguageModel:
-    """The model of `vllm:PATH_OR_NAME`; its options are those of `Options`.
+    """The model of `vllm:PATH_OR_NAME`; its options are those of `Options`, and `dtype` is float32 on a CPU by default.
 
     SpecError: an unknown or wrong option. WeightsError: nothing there, no safetensors, no chat template, or an engine
     that does not start with it (too little memory, an architecture that vLLM does not have).
     """
-    try:
-        options = Options.model_validate(spec.options_among(Options.model_fields))
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise SpecError(f"{spec.text}: {first['loc'][0]}={first['input']!r}: {first['msg']}") from error
-    if options.dtype is None:
-        options.dtype = "float32" if current_platform.is_cpu() else "auto"
+    options = options_of(spec)
+    if options.dtype is None and current_platform.is_cpu():
+        options.dtype = "float32"
     tokens, vocabulary = _tokens(spec, options.revision)
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    os.environ[OWNER] = str(os.getpid())
     arguments = AsyncEngineArgs(
         model=spec.name,
         tokenizer_revision=options.revision,
-        trust_remote_code=False,
-        load_format="safetensors",
         generation_config="vllm",  # requests say how they are sampled, not the model's repository
         enable_prefix_caching=True,
         max_logprobs=-1,
         # One line, without spaces: the shortest of the texts that mean the same, and none that never ends.
         structured_outputs_config=StructuredOutputsConfig(backend="xgrammar", disable_any_whitespace=True),
         disable_log_stats=True,
-        # On one node with the actor's own GPUs, even where vLLM finds Ray running.
-        **({"distributed_executor_backend": "mp"} if (options.tensor_parallel_size or 1) > 1 else {}),
-        **options.model_dump(exclude_none=True),
+        **engine_arguments(options),
     )
     revision = language_model_revision(spec.name, options.revision)
     return VllmLanguageModel(arguments, tokens, vocabulary, revision or "", spec.text)
@@ -118,10 +91,7 @@ class VllmLanguageModel(Tokenised):
             self._engine: AsyncLLM = self._wait(_start(arguments))
         except Exception as error:  # whatever its parts raise, and they are many
             self._loop.call_soon_threadsafe(self._loop.stop)
-            raise WeightsError(
-                f"{name}: vLLM did not start with it: {str(error).strip()}. Its own log, above or in the replica's log "
-                "file, says more; with too little memory lower max_model_len or max_num_seqs"
-            ) from error
+            raise not_started(name, error) from error
         tokens.context = self._engine.model_config.max_model_len
         self._prompted, self._cached = 0, 0
         self._end = weakref.finalize(self, _stop, self._engine, self._loop)

@@ -24,6 +24,7 @@ from c2b_ray.errors import ConfigError, InputError, ServiceError
 from c2b_ray.models import as_placed, catalog, devices
 from c2b_ray.models.devices import GpuMeter
 from c2b_ray.serving.meters import Limits, batch_filled, limits_here, rows_answered, worked
+from c2b_ray.steps.decode import decoded
 
 Item = TypeVar("Item")
 Reply = TypeVar("Reply")
@@ -318,9 +319,6 @@ def take_gpus() -> None:
 
 def load(role: str, computing: Computing, spec: str) -> Any:
     """Loads the model of a role so that it computes as the app's `args` say."""
-    # Here, since the environment of a language model's replica has no decoder of images (deployments/vllm-cpu).
-    from c2b_ray.steps.decode import decoded
-
     return as_placed.load(role, computing, spec, decoded)
 
 

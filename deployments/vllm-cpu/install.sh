@@ -4,7 +4,8 @@
 #
 # Packages come from wherever pip is configured to look; torch==2.13.0+cpu is in PyTorch's own index of CPU builds, which
 # PIP_EXTRA_INDEX_URL can name. Without their dependencies, which requirements.txt lists all but torchvision, torchaudio,
-# torchcodec and triton: these do not import beside a CPU build of torch, or take a gigabyte, and no text needs them.
+# torchcodec and triton: these do not import beside a CPU build of torch, or take a gigabyte. No language model needs them;
+# some captioners do, and deployments/README.md names others.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$(dirname "$here")")

@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 PLACEMENT = ROOT / "deployments" / "vllm-cpu.yaml"
 LM = ROOT / "c2b_ray" / "world" / "weights" / "lm"
 
-sys.path.append(str(ROOT / "tests" / "contract" / "language_models"))  # whose suite of the role is run here once more
+for role in ("language_models", "captioners"):  # whose suites of the roles are run here once more
+    sys.path.append(str(ROOT / "tests" / "contract" / role))
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import jsonschema
 import numpy as np
 import pytest
 import yaml
+from living import descendants, still_there
 from ray import serve
 
 from c2b_ray import prompts
@@ -172,21 +172,9 @@ def test_what_cannot_be_loaded_says_so_before_an_engine_starts(tmp_path: Path) -
 
 def test_a_killed_replica_takes_its_engine_along_and_is_replaced(model: ServedLanguageModel) -> None:
     replica = model.channel.call("statistics")["process"]
-    children = Path(f"/proc/{replica}/task").glob("*/children")
-    engines = [pid for line in children for pid in line.read_text().split() if "EngineCore" in _name(pid)]
+    engines = {pid: name for pid, name in descendants(replica).items() if "EngineCore" in name}
     assert len(engines) == 1
     os.kill(replica, signal.SIGKILL)
-    deadline = time.monotonic() + 20
-    while _name(engines[0]) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert _name(engines[0]) == ""
+    assert still_there(engines) == []
     assert model.next_tokens(["a photo of a bus"], 1)[0][0].log_prob < 0
     assert model.channel.call("statistics")["process"] != replica
-
-
-def _name(pid: str) -> str:
-    """What a process calls itself; nothing for one that has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""

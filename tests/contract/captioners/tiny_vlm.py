@@ -1,20 +1,26 @@
-"""A LLaVA small enough to be taught here, in seconds, to tell dark images from light ones and to name a label.
+"""Models small enough to be taught here, in seconds, to tell dark images from light ones and to name a label.
 
 Of `PLAIN` labels its captions speak at once, of `LATE` when asked the second time, of `NEVER` not at all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     CLIPImageProcessor,
     CLIPVisionConfig,
     GenerationConfig,
+    Idefics3Config,
+    Idefics3ForConditionalGeneration,
+    Idefics3ImageProcessor,
+    Idefics3Processor,
     LlamaConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
@@ -61,7 +67,7 @@ def _lessons(images: list[Pixels]) -> list[tuple[Pixels, str, str]]:
 def _tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
     split = pre_tokenizers.Whitespace()
     words = sorted({word for text in texts for word, _ in split.pre_tokenize_str(text)})
-    special = ["<pad>", "<s>", "</s>", "<unk>", "<image>"]
+    special = ["<pad>", "<s>", "</s>", "<unk>", "<image>", "<fake_token_around_image>", "<global-img>"]
     backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*special, *words])}, unk_token="<unk>"))
     backend.pre_tokenizer = split
     backend.add_special_tokens(special)
@@ -69,13 +75,17 @@ def _tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, extra_special_tokens={"image_token": "<image>"}, **named)
 
 
-def make(folder: Path) -> None:
-    """Writes the model and its processor into `folder`, as `from_pretrained` reads them."""
-    torch.manual_seed(0)
-    lessons = _lessons(pictures(4, seed=1))
-    tokenizer = _tokenizer(
-        [*(text for lesson in lessons for text in lesson[1:]), "user : assistant", "day", "night", scoring_prompt()]
-    )
+@contextmanager
+def single_thread() -> Iterator[None]:
+    """So small a model only waits for its other threads: minutes on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def llava(tokenizer: PreTrainedTokenizerFast) -> tuple[Any, Any]:
+    """Returns an untaught LLaVA: its processor and its network."""
     size = {"height": 32, "width": 32}
     processor = LlavaProcessor(
         CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=size),
@@ -93,8 +103,46 @@ def make(folder: Path) -> None:
         vision_feature_layer=-1,
         image_seq_length=4,
     )
-    model = LlavaForConditionalGeneration(config)
-    _teach(model, processor, lessons)
+    return processor, LlavaForConditionalGeneration(config)
+
+
+def idefics3(tokenizer: PreTrainedTokenizerFast) -> tuple[Any, Any]:
+    """Returns an untaught Idefics3, as SmolVLM is one: its processor and its network.
+
+    vLLM serves it without torchvision. Heads are 32 wide, the least that vLLM computes on CPUs. As LLaVA's, its
+    tokenizer writes the begin token, and its chat template does not.
+    """
+    begin = ("<s>", tokenizer.bos_token_id)
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing("<s> $A", None, [begin])
+    edge = {"longest_edge": 32}
+    processor = Idefics3Processor(
+        Idefics3ImageProcessor(size=edge, max_image_size=edge, do_image_splitting=False),
+        tokenizer,
+        image_seq_len=4,
+        chat_template=_TEMPLATE,
+    )
+    widths = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    length = {"vocab_size": len(tokenizer), "max_position_embeddings": CONTEXT}
+    config = Idefics3Config(
+        vision_config={"image_size": 32, "patch_size": 8, **widths},
+        text_config={"model_type": "llama", "pad_token_id": tokenizer.pad_token_id, **length, **widths},
+        image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
+        pad_token_id=tokenizer.pad_token_id,
+        scale_factor=2,
+    )
+    return processor, Idefics3ForConditionalGeneration(config)
+
+
+def make(folder: Path, untaught: Callable[[PreTrainedTokenizerFast], tuple[Any, Any]] = llava) -> None:
+    """Writes the model and its processor into `folder`, as `from_pretrained` reads them."""
+    torch.manual_seed(0)
+    lessons = _lessons(pictures(4, seed=1))
+    tokenizer = _tokenizer(
+        [*(text for lesson in lessons for text in lesson[1:]), "user : assistant", "day", "night", scoring_prompt()]
+    )
+    processor, model = untaught(tokenizer)
+    with single_thread():
+        _teach(model, processor, lessons)
     model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, do_sample=True, temperature=0.9)
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
