@@ -304,14 +304,41 @@ def _balanced(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
     value = (_ratio(tp, positive) + _ratio(right, negative)) / 2
     z = np.float64(deviations(0.95))
     shares = [(_ratio(k, n), *wilson(k, n, z)) for k, n in ((tp, positive), (right, negative))]
-    numbers = []
-    for side, far in ((1, -1.0), (2, 1.0)):
-        away = np.sqrt(sum((one[0] - one[side]) ** 2 for one in shares)) / 2
-        limit = np.clip(value + far * away, 0, 1)
-        # Wilson's limit L of a share p of n solves (p − L)² = z² L (1 − L) / n.
-        numbers.append(np.divide(z * z * limit * (1 - limit), away**2, out=np.full(number, np.inf), where=away > 0))
-    effective = np.minimum(*numbers)
+    below, above = (np.sqrt(sum((one[0] - one[side]) ** 2 for one in shares)) / 2 for side in (1, 2))
+    effective = _number_of_limits(value, below, above)
     return Estimated(value, _held(value, np.where(np.isfinite(effective), effective, 0.0)))
+
+
+def _number_of_limits(value: Floats, below: Floats, above: Floats) -> Floats:
+    """Returns the largest number of right-or-wrong answers whose Wilson limits at 95 % reach as far below and above a
+    share; inf where neither side reaches anywhere."""
+    z = np.float64(deviations(0.95))
+    numbers = []
+    for reach, limit in ((below, np.clip(value - below, 0, 1)), (above, np.clip(value + above, 0, 1))):
+        # Wilson's limit L of a share p of n solves (p − L)² = z² L (1 − L) / n.
+        numbers.append(np.divide(z * z * limit * (1 - limit), reach**2, out=np.full(value.shape, np.inf), where=reach > 0))
+    return np.minimum(*numbers)
+
+
+UNSEEN = 0.05
+"""The chance of not having seen any of the images that a mean is held to allow for."""
+
+
+def _as_far_as_seen(mean: Floats, effective: Floats, images: Floats) -> Floats:
+    """Returns the effective number of a mean over `images` of numbers in [0, 1], less where its variance may be that of
+    a few images only.
+
+    A confident classifier gives nearly all images of a class .99, and the few that it mistakes .01. A sample without
+    one of these has next to no variance, which tells nothing of them. Images of a share u of all may be unseen with a
+    chance of `UNSEEN` = (1 - u)^images (Clopper & Pearson 1934), and may all be 0, or 1: the limits at 95 % reach to
+    mean * (1 - u) and mean + (1 - mean) * u. The number is never below that of the images, since no mean of numbers in
+    [0, 1] varies more than a share. Without this, intervals at 95 % held the truth in .62 of samples of 20 to 50
+    images, of mean probabilities and of AUROC.
+    """
+    unseen = 1 - UNSEEN ** np.divide(1.0, images, out=np.full(images.shape, np.inf), where=images > 0)
+    most = _number_of_limits(mean, mean * unseen, (1 - mean) * unseen)
+    result: Floats = np.minimum(effective, np.fmax(most, images))
+    return result
 
 
 def _confidences(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
@@ -324,22 +351,23 @@ def _confidences(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
     squares = np.bincount(group_of_image, (p - mean[group_of_image]) ** 2, number)
     variance_of_share = np.nan_to_num(mean * (1 - mean))
     variance = np.divide(squares + variance_of_share, n, out=np.zeros(n.shape), where=n > 0)
-    return Estimated(mean, _held(mean, np.divide(n * variance_of_share, variance, out=n.copy(), where=variance > 0)))
+    effective = np.divide(n * variance_of_share, variance, out=n.copy(), where=variance > 0)
+    return Estimated(mean, _held(mean, _as_far_as_seen(mean, effective, n)))
 
 
 def _areas(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
     """DeLong's variance is 0 where the classes are apart. Then, and never below, the number is that of the rarer side,
-    of which no variance exceeds A (1 - A) / min(m, n) (Birnbaum & Klose 1957)."""
-    values, effective = np.full(number, np.nan), np.zeros(number)
+    of which no variance exceeds A (1 - A) / min(m, n) (Birnbaum & Klose 1957). A is a mean over the rarer side of shares
+    of the other, so that of few images `_as_far_as_seen` holds."""
+    values, effective, rarer = np.full(number, np.nan), np.zeros(number), np.zeros(number)
     for group in range(number):
         subset = outcomes.where(groups == group)
         area, variance = _area(subset)
         if np.isnan(area):
             continue
-        rarer = float(min(subset.truth.sum(), (~subset.truth).sum()))
-        values[group] = area
-        effective[group] = max(area * (1 - area) / variance, rarer) if variance > 0 else rarer
-    return Estimated(values, effective)
+        values[group], rarer[group] = area, min(subset.truth.sum(), (~subset.truth).sum())
+        effective[group] = max(area * (1 - area) / variance, rarer[group]) if variance > 0 else rarer[group]
+    return Estimated(values, _held(values, _as_far_as_seen(values, effective, rarer)))
 
 
 def _calibrations(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
