@@ -110,6 +110,27 @@ def test_bootstrapped_limits_hold_the_truth() -> None:
     assert held >= 52  # of 60, of which 57 are due: fewer have a probability of 0.02
 
 
+@pytest.mark.parametrize("sharper", [1.0, 1.6])
+def test_limits_of_calibration_hold_in_groups_of_any_size(sharper: float) -> None:
+    """Chance alone makes the calibration error of 30 images .1 to .2: percentiles of a bootstrap lay below the truth in
+    nearly every sample, and told two groups of equal calibration apart by their size."""
+    random, sizes = np.random.default_rng(8), {"rare": 30, "usual": 600}
+
+    def drawn(images: int) -> tuple[np.ndarray, np.ndarray]:
+        logits = random.normal(0, 1.5, images)
+        return random.random(images) < 1 / (1 + np.exp(-logits)), 1 / (1 + np.exp(-sharper * logits))
+
+    truth, probabilities = drawn(1_000_000)
+    expected = METRICS["calibration"].value(Outcomes.of(truth, truth, probabilities))
+    groups = [name for name, images in sizes.items() for _ in range(images)]
+    held = np.zeros(2)
+    for seed in range(40):
+        truth, probabilities = drawn(len(groups))
+        frame = metric_frame("calibration", truth, truth, groups, probabilities, seed=seed)
+        held += (frame.low <= expected) & (expected <= frame.high)
+    assert (held >= 36).all()
+
+
 def permuted_p_values(mixed: bool, answered: float, runs: int = 200) -> np.ndarray:
     """p-values of a group's precision where one in 10, or half, of its images are of the class; `answered`: the share
     of the class's images in it that are recognised, 0.8 elsewhere."""
