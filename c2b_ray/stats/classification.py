@@ -321,7 +321,8 @@ def _number_of_limits(value: Floats, below: Floats, above: Floats) -> Floats:
         numbers.append(
             np.divide(z * z * limit * (1 - limit), reach**2, out=np.full(value.shape, np.inf), where=reach > 0)
         )
-    return np.minimum(*numbers)
+    smaller: Floats = np.minimum(*numbers)
+    return smaller
 
 
 UNSEEN = 0.05

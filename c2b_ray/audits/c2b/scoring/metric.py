@@ -389,8 +389,8 @@ def judged_by_permutation(estimates: Sequence[Estimate], metric: ClassMetric, th
     A finding is a φ that hardly any permutation of the values within the classes reaches, and that lies beyond τ by
     more than its bias and the bootstrap's standard error explain (a normal tail): permutations alone tell that answers
     depend on the value, not by how much. The false discovery rate is controlled over all cells. That φ is small has no
-    test, so that no verdict is `none`. Limits of φ are percentiles of a bootstrap, of findings at the confidence that corrects
-    for their selection.
+    test, so that no verdict is `none`. Limits of φ are percentiles of a bootstrap, of findings at the confidence that
+    corrects for their selection.
     """
     tau, alpha = thresholds
     phi = np.concatenate([*(_phi(class_estimate.accuracy) for class_estimate in estimates), np.zeros(0)])
