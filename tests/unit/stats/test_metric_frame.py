@@ -110,6 +110,20 @@ def test_bootstrapped_limits_hold_the_truth() -> None:
     assert held >= 52  # of 60, of which 57 are due: fewer have a probability of 0.02
 
 
+@pytest.mark.parametrize("images", [3, 5, 20])
+def test_bootstrapped_limits_of_few_images_that_are_all_right_are_no_point(images: int) -> None:
+    """Percentiles of a bootstrap of 3 to 5 images of each class held the truth in .34 and .30 of samples."""
+    own = ClassMetric.own("informedness", lambda t, a, p: a[t].mean() - a[~t].mean())
+    random, held, runs = np.random.default_rng(2), 0, 60
+    truth = np.repeat([True, False, True, False], [images, images, 100, 100])
+    groups = np.repeat(["few", "many"], [2 * images, 200]).tolist()
+    for seed in range(runs):
+        answers = np.where(random.random(len(truth)) < 0.95, truth, ~truth)
+        frame = metric_frame(own, truth, answers, groups, answers.astype(float), seed=seed)
+        held += frame.low[0] <= 0.9 <= frame.high[0]
+    assert held >= 0.8 * runs
+
+
 @pytest.mark.parametrize("sharper", [1.0, 1.6])
 def test_limits_of_calibration_hold_in_groups_of_any_size(sharper: float) -> None:
     """Chance alone makes the calibration error of 30 images .1 to .2: percentiles of a bootstrap lay below the truth in
