@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
+from c2b_ray.stats.distances import clustered_rate
 from c2b_ray.stats.roots import checked_levels
 from c2b_ray.stats.scores import Floats, Ints
-
-RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,10 @@ def balanced_accuracy(
 
     mean over the values v that occur of  #(answer = v and truth = v) / #(truth = v)
 
-    (balanced accuracy, Brodersen et al. 2010), with the percentile interval of a bootstrap over groups (Efron &
-    Tibshirani 1993, section 13.3), from a fixed seed. Chance is 1 over the number of values that occur.
+    (balanced accuracy, Brodersen et al. 2010): a rate over images of which each value has the same weight in all, with
+    the interval of `distances.clustered_rate`, groups for captions. Chance is 1 over the number of values that occur.
+    Percentiles of a bootstrap over groups were a point where all images of 4 to 25 groups were right, and held an
+    accuracy of .99 in .14 to .69 of samples.
 
     Args: truth, answers: whole numbers in [0, values), (images,). groups: the group of each image, (images,).
     Returns: all in [0, 1]; 1: every image right. NaN where there is no image.
@@ -51,23 +52,12 @@ def balanced_accuracy(
     if not len(t):
         nan = float("nan")
         return BalancedAccuracy(nan, nan, nan, 1 / values)
-    right, total = (np.zeros((g.max() + 1, values)) for _ in range(2))
-    np.add.at(right, (g, t), t == a)
-    np.add.at(total, (g, t), 1.0)
-    present = total.sum(axis=0) > 0
-    weights = np.random.default_rng(0).multinomial(len(total), np.full(len(total), 1 / len(total)), size=RESAMPLES)
-    resampled = _mean_recall((weights @ right).astype(np.float64), (weights @ total).astype(np.float64))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(resampled, [tail, 1 - tail])
-    value = float(_mean_recall(right.sum(axis=0), total.sum(axis=0)))
-    return BalancedAccuracy(value, float(min(low, value)), float(max(high, value)), float(1 / present.sum()))
-
-
-def _mean_recall(right: Floats, total: Floats) -> Floats:
-    with np.errstate(invalid="ignore"):
-        recall = np.where(total > 0, right / total, np.nan)
-    result: Floats = np.nanmean(recall, axis=-1)
-    return result
+    images_of_value = np.bincount(t, minlength=values)
+    present = int((images_of_value > 0).sum())
+    weight = len(t) / present / images_of_value[t]  # each value has the same weight in all
+    right, total = (np.bincount(g, weight * counted) for counted in (t == a, np.ones(len(t))))
+    estimate = clustered_rate(right, total, confidence)
+    return BalancedAccuracy(float(estimate.value), float(estimate.low), float(estimate.high), 1 / present)
 
 
 # How far the means of some groups lie above those of others, where the sampling unit is a cluster of values.

@@ -200,7 +200,7 @@ class RankingRow(TypedDict):
     rank: int
     classes: int
     strength: float  # mean |φ| over values, then over classes
-    strength_low: float | None  # a bootstrap over classes
+    strength_low: float | None  # Student's t over classes
     strength_high: float | None
     biased: int  # the number of classes' values that are significantly biased
 

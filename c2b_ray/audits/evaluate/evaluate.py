@@ -150,7 +150,7 @@ def _evaluated(
             "truth": biases,
             "detected": pa.concat_tables(detected.values()),
             "matches": pa.concat_tables([matches(method_match, vectors, least) for method_match in pairs]),
-            "ranking": ranking(audited, config.alpha, config.seed),
+            "ranking": ranking(audited, config.alpha),
             "proposers": proposers({m.name: _proposed(m) for m in methods}),
             **_outcomes(pairs, Levels(thresholds, config.many, config.alpha, config.seed)),
             **of_vqa,

@@ -28,6 +28,19 @@ def test_images_of_one_group_count_together() -> None:
     assert alike.low <= 0.5 <= alike.high
 
 
+@pytest.mark.parametrize(("groups", "accuracy"), [(4, 0.99), (10, 0.99), (10, 0.9), (36, 0.97), (36, 0.8)])
+def test_limits_hold_the_truth_also_where_nearly_all_images_are_right(groups: int, accuracy: float) -> None:
+    random, held, runs, images = np.random.default_rng(2), 0, 200, 4
+    group = np.repeat(np.arange(groups), images)
+    for _ in range(runs):
+        truth = np.resize([0, 1, 2], groups * images)
+        right = random.random(len(group)) < random.beta(6 * accuracy, 6 * (1 - accuracy), groups)[group]
+        found = balanced_accuracy(truth, np.where(right, truth, (truth + 1) % 3), group, 3)
+        assert found.low < found.high
+        held += found.low <= accuracy <= found.high
+    assert held >= 0.92 * runs
+
+
 def test_nothing_is_known_without_images() -> None:
     assert np.isnan(balanced_accuracy([], [], [], 2).value)
     with pytest.raises(ValueError, match="must lie in"):

@@ -40,11 +40,11 @@ _MEANING = {
     "of the probability of the class (15 bins)",
 }
 _LIMITS = {
-    "confidence": "Limits are Wilson’s, with the sample variance.",
+    "confidence": "Limits are Wilson’s, with the sample variance, and allow for mistakes that so few images may hide.",
     "precision": "Limits are Wilson’s, given the answers with the class.",
     "f1": "Limits are Wilson’s, with the delta method’s variance.",
     "balanced_accuracy": "Limits are Wilson’s, for the number of answers that would tell as much as MOVER’s limits.",
-    "auroc": "Limits are Wilson’s, with DeLong’s variance.",
+    "auroc": "Limits are Wilson’s, with DeLong’s variance, and allow for mistakes that so few images may hide.",
 }
 _BOOTSTRAPPED = "Limits are of a bootstrap within each class, and nothing is called clear: no test shows that it is."
 _PERMUTED = (

@@ -133,8 +133,8 @@ class Estimate:
     `negatives`: how many there are, by value. `adjust`: adjusts φ and its limits for other attributes, where they are
     known; `adjusted`: its result. `permuted`: the test that a finding of another metric than accuracy must pass besides
     (`metric.measured`), which gives `accuracy` then; `resampled`: φ of bootstrapped images, (draws, values), where the
-    metric's variance is not known. `clusters`: right answers by cluster, where images come in clusters. `columns`:
-    further columns of each value.
+    metric's variance is not known; `too_low`: by how much each `accuracy` may then be too low on average. `clusters`:
+    right answers by cluster, where images come in clusters. `columns`: further columns of each value.
     """
 
     classifier: str
@@ -155,6 +155,7 @@ class Estimate:
     adjusted: StandardisedScores | None = None
     permuted: Permuted | None = None
     resampled: Floats | None = None
+    too_low: Floats | None = None
     clusters: ClusterSums | None = None
     columns: dict[str, Any] = field(default_factory=dict)
 

@@ -24,7 +24,7 @@ from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError
 from c2b_ray.stats.classification import METRICS, ClassMetric, Mask, Outcomes
 from c2b_ray.stats.intervals import wilson
-from c2b_ray.stats.metric_frame import percentiles, permuted_scores, resampled
+from c2b_ray.stats.metric_frame import known_bias, percentiles, permuted_scores, resampled
 from c2b_ray.stats.roots import deviations
 from c2b_ray.stats.scores import mean_of_others
 from c2b_ray.steps.answers import NO_ANSWER, CellAnswers, ClassifierAnswers
@@ -281,7 +281,9 @@ def measured(
             low, high = wilson(of_metric.value * of_metric.effective, of_metric.effective, z)
         else:
             draws = resampled(metric, outcomes, value_positions, number, own_seed)
+            estimate.too_low = known_bias(metric, outcomes, value_positions, number)
             low, high = percentiles(draws, thresholds.confidence)
+            high = high + estimate.too_low
             estimate.resampled = draws - np.stack([mean_of_others(row, np.isfinite(row)) for row in draws])
         estimate.columns |= {
             "accuracy": of_metric.value,
@@ -294,7 +296,7 @@ def measured(
         beyond_tau = np.abs(phi) > thresholds.tau
         test = permuted_scores(metric, outcomes, value_positions, number, classes, beyond_tau, own_seed, most)
         doubts = tuple(
-            _NO_PROBABILITIES if lacks else _doubt(score, mix, estimate.attribute, thresholds.tau)
+            _NO_PROBABILITIES if lacks else _doubt(score, mix, estimate.attribute, metric, thresholds.tau)
             for score, mix in zip(phi.tolist(), test.mean.tolist(), strict=True)
         )
         estimate.permuted = Permuted(test.p_value, test.mean, doubts, test.smallest)
@@ -307,13 +309,19 @@ _NO_PROBABILITIES = (
 )
 
 
-def _doubt(phi: float, mix: float, attribute: str, tau: float) -> str | None:
-    """Returns why a φ beyond τ says nothing about the attribute: the classes' frequencies alone give nearly as much."""
+def _doubt(phi: float, mix: float, attribute: str, metric: ClassMetric, tau: float) -> str | None:
+    """Returns why a φ beyond τ says nothing about the attribute: the classes' frequencies, and of a metric that chance
+    makes worse the number of images, alone give nearly as much."""
     if math.isnan(mix) or abs(mix) <= tau or abs(phi - mix) > tau:
         return None
+    causes = (
+        "has the classes in another mix, which alone gives"
+        if metric.has_limits
+        else "has another number of images, or the classes in another mix, which alone give"
+    )
     return (
-        f"its value of {attribute} has the classes in another mix, which alone gives φ of {mix:+.2f}: answers to "
-        f"images of one class need not depend on {attribute} for that"
+        f"its value of {attribute} {causes} φ of {mix:+.2f}: answers to images of one class need not depend on "
+        f"{attribute} for that"
     )
 
 
@@ -379,10 +387,10 @@ def judged_by_permutation(estimates: Sequence[Estimate], metric: ClassMetric, th
     """Returns what `judge.judged` returns, for a metric whose variance is not known.
 
     A finding is a φ that hardly any permutation of the values within the classes reaches, and that lies beyond τ by
-    more than the bootstrap's standard error explains (a normal tail): permutations alone tell that answers depend on
-    the value, not by how much. The false discovery rate is controlled over all cells. That φ is small has no test, so
-    that no verdict is `none`. Limits of φ are percentiles of a bootstrap, of findings at the confidence that corrects
-    for their selection.
+    more than its bias and the bootstrap's standard error explain (a normal tail): permutations alone tell that answers
+    depend on the value, not by how much. The false discovery rate is controlled over all cells. That φ is small has no
+    test, so that no verdict is `none`. Limits of φ are percentiles of a bootstrap, of findings at the confidence that
+    corrects for their selection.
     """
     tau, alpha = thresholds
     phi = np.concatenate([*(_phi(class_estimate.accuracy) for class_estimate in estimates), np.zeros(0)])
@@ -400,9 +408,11 @@ def judged_by_permutation(estimates: Sequence[Estimate], metric: ClassMetric, th
             np.zeros(0),
         ]
     )
+    below, above = _bias_of_phi(estimates)
+    nearest = np.where(phi > 0, np.maximum(phi - below, 0.0), np.minimum(phi + above, 0.0))
     is_beyond = [
         stats.p_value_of_limit(score, float(deviations(thresholds.confidence)) * error, thresholds.confidence, tau)
-        for score, error in zip(phi.tolist(), spread.tolist(), strict=True)
+        for score, error in zip(nearest.tolist(), spread.tolist(), strict=True)
     ]
     p = np.where(np.isnan(p), p, np.fmax(p, is_beyond))
     p[[i for i, doubt in enumerate(doubts) if doubt is not None]] = np.nan
@@ -441,7 +451,18 @@ def judged_by_permutation(estimates: Sequence[Estimate], metric: ClassMetric, th
 def _limits(estimates: Sequence[Estimate], confidence: float) -> tuple[Floats, Floats]:
     ends = [percentiles(estimate.resampled, confidence) for estimate in estimates if estimate.resampled is not None]
     low, high = (np.concatenate([*(end[side] for end in ends), np.zeros(0)]) for side in (0, 1))
-    return low, high
+    below, above = _bias_of_phi(estimates)
+    return low - below, high + above
+
+
+def _bias_of_phi(estimates: Sequence[Estimate]) -> tuple[Floats, Floats]:
+    """Returns by how much each φ may lie below and above its estimate since values of the metric are too low on
+    average: the other values' mean may be higher, or the value itself."""
+    of_estimates = [e.too_low for e in estimates if e.resampled is not None and e.too_low is not None]
+    below = [mean_of_others(np.nan_to_num(bias), np.isfinite(bias)) for bias in of_estimates]
+    return np.nan_to_num(np.concatenate([*below, np.zeros(0)])), np.nan_to_num(
+        np.concatenate([*of_estimates, np.zeros(0)])
+    )
 
 
 def _because(

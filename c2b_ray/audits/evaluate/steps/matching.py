@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from c2b_ray import stats
 from c2b_ray.names import normalise
+from c2b_ray.stats.gains import mean_gain
 from c2b_ray.tables.evaluate import BIASES, MATCHES, PROPOSERS, RANKING
 
 Floats = NDArray[np.float64]
@@ -271,9 +272,6 @@ def _worded(texts: tuple[str, ...]) -> Wording:
 # Ranks attributes by their importance over all classes (section 3.5), and describes who proposed them (App. J).
 
 
-DRAWS = 2000
-
-
 @dataclass(frozen=True)
 class _Strength:
     """A row of `RANKING` without its rank."""
@@ -288,18 +286,20 @@ class _Strength:
     biased: int
 
 
-def ranking(biases: pa.Table, alpha: float, seed: int) -> pa.Table:
+def ranking(biases: pa.Table, alpha: float) -> pa.Table:
     """Returns a table of `RANKING`: each attribute's mean |φ| over its values, then over classes, the strongest first.
 
     Classifier-to-Bias, section 3.5: "bias class scores can also be aggregated across bias attributes". The interval is
-    a percentile bootstrap over classes; null for fewer than two classes.
+    Student's t over classes, from 0 on; null where fewer than two classes differ, which tells nothing of others. A
+    bootstrap of 2, 3 or 5 classes held the mean in .48, .72 and .82 of samples. Where only a few of all classes are
+    biased, so few may show none of them: no interval of them knows that.
     """
     cells: dict[tuple[str, str, str], dict[str, list[tuple[float, int]]]] = defaultdict(lambda: defaultdict(list))
     for row in biases.to_pylist():
         if row["score"] is not None and not np.isnan(row["score"]):
             key = (row["source"], row["classifier"], row["attribute"])
             cells[key][row["target_class"]].append((abs(row["score"]), abs(row["tested"])))
-    rows = [_strength(key, classes, alpha, seed) for key, classes in cells.items()]
+    rows = [_strength(key, classes, alpha) for key, classes in cells.items()]
     rows.sort(key=lambda row: (row.method, row.classifier, -row.strength, row.attribute))
     strengths: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
@@ -312,14 +312,12 @@ def ranking(biases: pa.Table, alpha: float, seed: int) -> pa.Table:
     return pa.Table.from_pylist(ranked, RANKING)
 
 
-def _strength(
-    key: tuple[str, str, str], classes: Mapping[str, list[tuple[float, int]]], alpha: float, seed: int
-) -> _Strength:
+def _strength(key: tuple[str, str, str], classes: Mapping[str, list[tuple[float, int]]], alpha: float) -> _Strength:
     means = np.array([np.mean([size for size, _ in values]) for values in classes.values()])
     low = high = None
-    if len(means) > 1:
-        resampled = np.random.default_rng(seed).integers(0, len(means), (DRAWS, len(means)))
-        low, high = np.quantile(means[resampled].mean(axis=1), [alpha / 2, 1 - alpha / 2]).tolist()
+    if np.ptp(means) > SAME:
+        gain = mean_gain(means, np.zeros(len(means)), [1.0], np.arange(len(means)), confidence=1 - alpha)
+        low, high = max(0.0, gain.low), gain.high
     biased = sum(sign for values in classes.values() for _, sign in values)
     return _Strength(*key, len(means), float(means.mean()), low, high, biased)
 

@@ -113,6 +113,27 @@ def test_classes_in_another_mix_are_no_bias(tmp_path: Path) -> None:
     assert row["phi_of_mix"] == pytest.approx(row["phi"], abs=0.05)
 
 
+def test_a_rare_value_is_not_worse_calibrated_for_being_rare(tmp_path: Path) -> None:
+    """Chance makes the calibration error of few images large: φ says so, and its limits hold 0."""
+    random, images = np.random.default_rng(3), 600
+    fields = written(tmp_path)
+    rare, logits = random.random(images) < 0.06, random.normal(0, 1.2, (images, 3))
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    rows, predictions = ["image,target_class,weather"], ["image," + ",".join(CLASSES)]
+    for number in range(images):
+        name, target = f"{number}.png", CLASSES[random.choice(3, p=shares[number])]
+        Image.fromarray(random.integers(0, 256, (16, 16, 3), np.uint8)).save(tmp_path / name)
+        rows.append(f"{name},{target},{WEATHER[int(rare[number])]}")
+        predictions.append(f"{name}," + ",".join(f"{p:.9f}" for p in shares[number]))
+    (tmp_path / "labels.csv").write_text("\n".join(rows))
+    (tmp_path / "predictions.csv").write_text("\n".join(predictions))
+    cells = scores(tmp_path, fields | {"metric": "calibration"})
+    few = [cells[target, WEATHER[1]] for target in CLASSES]
+    assert all(row["phi"] < -0.05 and row["verdict"] == "undetermined" for row in few)
+    assert all(row["phi_low"] < 0 < row["phi_high"] for row in few)
+    assert any("another number of images" in (row["doubt"] or "") for row in few)
+
+
 def test_a_function_of_ones_own_is_tested_by_permutation_and_never_none(tmp_path: Path) -> None:
     def matthews(truth: Any, answers: Any, probabilities: Any) -> float:
         return float(np.corrcoef(truth, answers)[0, 1])

@@ -60,7 +60,8 @@ def trained_heads(*arguments: Any) -> list[Trained]:
 def test_a_step_that_knows_nothing_is_at_chance_and_a_later_one_guides() -> None:
     [trained] = trained_heads(Generator(), judge(), {"colour": COLOUR}, PLAN, train_head)
     assert trained.accuracy[0].low < 0.5
-    assert trained.accuracy[2].low > 0.8
+    assert trained.accuracy[2].value == 1
+    assert trained.accuracy[2].low > 0.65  # twelve prompts, all right, are no certainty
     assert trained.step == 2
     assert trained.values == ("dark", "light")
     assert trained.prompts == 12  # .3 of 40
