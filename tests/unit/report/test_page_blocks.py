@@ -164,3 +164,11 @@ def test_what_looks_wrong_in_the_set_up_is_told_with_code_and_no_other_marks():
     assert '<span class="spec">net</span> <code><b>a*b*c</b></code><b> is right.</b> Why. See <code>' in html
     assert "nothing below says anything about this classifier." in html
     assert setup([]) == []
+
+
+@pytest.mark.parametrize("name", ["حافلة مدرسية", "אוטובוס"])
+def test_a_number_stays_behind_a_name_that_is_read_from_right_to_left(name):
+    text = f"Most often taken for {name}: 6 of <b>6</b>"
+    html = page(Paragraph(text), Paragraph((Span(text, strong=True),)), Table([Column("A")], [(text,)]))
+    assert html.count(f"taken for <bdi>{name}</bdi>: 6 of &lt;b&gt;6&lt;/b&gt;") == 3
+    assert "<bdi>" not in page(Paragraph("Straßenbahn, 日本: 6"))
