@@ -124,7 +124,8 @@ class Pictures:
         shown = self.examples.of(key, lead.target, most)
         if not shown:
             return None
-        title = f"{words.plural(len(shown), 'failure')} of {shown[0].stage}"
+        title = words.plural(len(shown), "failure")
+        title += "" if shown[0].stage == CONFIRMATION else " among the images that chose the caption"
         return Gallery("wrong", WRONG, title, tuple(self._picture(one, clean(lead.label), name) for one in shown))
 
     def of_finding(self, lead: Hypothesis, facts: Facts) -> Gallery | None:
