@@ -396,13 +396,13 @@ def setup(notes: Sequence[SetupNote]) -> list[Block]:
 def _setup_note(note: SetupNote) -> Iterator[Span]:
     if note.classifier:
         yield from (spec(note.classifier), Span(" "))
-    yield from (replace(span, strong=True) for span in _coded(note.seen))
-    yield from _coded(f" {note.cause} {note.remedy}")
+    yield from (replace(span, strong=True) for span in coded(note.seen))
+    yield from coded(f" {note.cause} {note.remedy}")
     if note.hopeless:
         yield Span(f" Until then nothing below says anything about {'this' if note.classifier else 'the'} classifier.")
 
 
-def _coded(text: str) -> Sentence:
+def coded(text: str) -> Sentence:
     """Returns the spans of a text in which backticks mark code, and nothing else is a mark: it holds names of users."""
     return tuple(Span(part, style="code" if i % 2 else "") for i, part in enumerate(text.split("`")) if part)
 
