@@ -243,7 +243,7 @@ class Galleries(Block):
     macro: ClassVar = "galleries"
     galleries: Sequence[Gallery]
     style: str = ""
-    level: int = 5
+    level: int = 4
 
 
 @dataclass(frozen=True)
@@ -374,7 +374,10 @@ def grid(title: str, caption: str, columns: Sequence[str], lines: Mapping[str, S
     """Returns a table of shaded cells under its title; `lines`: the cells of each line, by its name."""
     rows: list[Cells] = [(name, *cells) for name, cells in lines.items()]
     text = (Span(f"{title}.", strong=True), Span(f" {caption}."))
-    return [Paragraph(text, "beneath"), Table([Column(""), *map(Column, columns)], rows, title, style="heat")]
+    return [
+        Paragraph(text, "beneath"),
+        Table([Column(""), *map(Column, columns)], rows, f"{title}: {caption}", style="heat"),
+    ]
 
 
 def shade(size: float, verdict: str) -> str:

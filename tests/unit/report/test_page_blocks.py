@@ -106,7 +106,7 @@ def test_contents_list_named_sections_where_there_are_several():
 def test_a_caption_stands_beneath_its_row_of_pictures():
     rows = [[Frame("data:,a", "first", [])], [Frame("data:,b", "second", [])]]
     html = page(Strips(rows, ["of a", (Span("of b", style="said"),)], "cards"))
-    assert '<div class="strips cards">' in html
+    assert '<div class="strips cards" tabindex="0"' in html  # it scrolls on a telephone
     assert (
         html.index("first") < html.index("of a") < html.index("second") < html.index('<span class="said">of b</span>')
     )

@@ -137,7 +137,7 @@ def agreement_grids(rows: Sequence[Row], rule: str, names: Mapping[str, str]) ->
         row = row_of_cell[method, ""]
         lines = {f"detected {a}": [Cell(words.count(row[f"{a}_{b}"]), shade=_case(a, b)) for b in CASES] for a in CASES}
         columns = [f"pseudo-labels {b}" for b in CASES]
-        grids += grid(clean(method), "How often which case met which", columns, lines)
+        grids += grid(f"{clean(method)}, {RULES[rule]}", "How often which case met which", columns, lines)
     return grids
 
 
