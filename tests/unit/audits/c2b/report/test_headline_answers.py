@@ -185,7 +185,7 @@ def test_a_column_that_names_the_wrong_answers_is_the_headline_though_no_cell_is
     (answer,) = answers(
         groups, [named], NONE, {"m": "m"}, {}, ThumbnailSet({}, {}), links, (0.05, 0.05), DerivedValues({})
     )
-    assert "of the answers follow the texture, not the class: of " in answer.text
+    assert "% of the answers that name the class or the texture of the image name the texture: " in answer.text
     assert [gallery.verdict for gallery in answer.galleries] == ["wrong", "right"]
     assert "by chance" in answer.beneath[0]
 
