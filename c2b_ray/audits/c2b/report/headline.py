@@ -245,8 +245,8 @@ def accuracies_in_brief(
         lines.append(f"{words.plural(len(accuracies_of_run) - MOST_ACCURACIES, 'more classifier')} below.")
     if 0 < max((accuracy.images for accuracy in accuracies_of_run), default=0) < images:
         lines.append(
-            f"Counted are, of the run’s {words.count(images)} images, those of one attribute of each class: the one "
-            "with most answers."
+            "These counts are of the images of one attribute for each class, the one with most answers, and not of "
+            f"all {words.count(images)} images of the run."
         )
     return tuple(lines)
 
