@@ -270,7 +270,7 @@ def _section(
     galleries = [_gallery(right, rows, thumbnail_set, name) for right, rows in kinds.items() if rows]
     sentences = [Paragraph(line) for line in lines(answer, target_class)]
     return Section(
-        (spec(name),), [Paragraph(right_line(answer.of_sentence), "tally"), *sentences, Galleries(galleries)]
+        (spec(name),), [Paragraph(right_line(answer.of_sentence), "tally"), *sentences, Galleries(galleries, level=3)]
     )
 
 

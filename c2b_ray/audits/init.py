@@ -17,6 +17,7 @@ from c2b_ray.audits.c2b.from_images import (
     Choices,
     DraftedAudit,
     are_images,
+    default_task,
     described,
     drafted,
     match_classes,
@@ -97,7 +98,7 @@ def _captioned(answers: InitAnswers, kind: str) -> DraftedAudit:
         raise ConfigError("--classes", f"{unmatched_class.target_class}: {unmatched_class.why}{nearest_labels}")
     images, sentence = _images(answers.images, kind)
     fields: dict[str, Any] = {
-        "task": answers.choices.task or f"Tell what a picture shows: {', '.join(classes)}.",
+        "task": answers.choices.task or default_task(classes),
         "classes": classes,
         "classifier": next(iter(specs.values())) if len(specs) == 1 else dict(specs),
         **({"label_map": matching.label_map(labels)} if matching.needs_map else {}),

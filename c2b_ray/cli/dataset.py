@@ -199,7 +199,8 @@ def _rate(row: Mapping[str, Any], out: str) -> str:
     reasons = f"{out}/{'answers' if row['of'] == 'dataset' else 'reference'} gives the reason for each"
     if not row["images"]:
         return f"{name}: no answer for any of {words.plural(silent, 'image')}; {reasons}"
-    rate = f"{row['classifier']} fails {row['rate']:.1%} ({row['rate_low']:.1%} to {row['rate_high']:.1%})"
+    limits = words.rate_range(row["rate_low"], row["rate_high"])
+    rate = f"{row['classifier']} fails {words.rate(row['rate'])} ({limits})"
     without = f"; {words.plural(silent, 'image has', 'images have')} no answer: {reasons}" if silent else ""
     return f"{rate} of the {row['of']} by {row['rule']}{without}"
 

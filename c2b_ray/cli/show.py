@@ -52,12 +52,20 @@ def cost_table(costs: Sequence[Any], of: str = "audit") -> Table:
         table.add_column(name, justify="right")
     table.add_column("", overflow="fold")
     for cost in costs:
-        minutes = "" if cost.seconds is None else f"{cost.seconds[0] / 60:.1f} to {cost.seconds[1] / 60:.1f}"
+        minutes = "" if cost.seconds is None else _minutes(*cost.seconds)
         speed = "" if cost.per_second is None else words.count(round(cost.per_second))
         table.add_row(
             escape(cost.what), words.count(cost.least), words.count(cost.most), speed, minutes, escape(cost.note)
         )
     return table
+
+
+def _minutes(least: float, most: float) -> str:
+    """Returns seconds as minutes to one decimal."""
+    first, last = (f"{seconds / 60:.1f}" for seconds in (least, most))
+    if last == "0.0":
+        return "below 0.1"
+    return last if first == last else f"{first} to {last}"
 
 
 def estimate(estimated: Summary | Sequence[Any], as_json: bool, of: str = "audit") -> None:

@@ -105,7 +105,8 @@ _OR_ITSELF = (Names.LABEL_MAP, Names.METHODS)
 
 SpecText = Annotated[str, Field(min_length=1, max_length=2000)]
 """A model's spec, which may hold the paths of its weights and of its labels. It does not say which kind of model."""
-Name = Annotated[str, Field(min_length=1, max_length=200), Names.NOTHING]
+LONGEST_NAME = 200
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), Names.NOTHING]
 ClassifierSpec = Annotated[SpecText, Names.CLASSIFIER]
 LanguageModelSpec = Annotated[SpecText, Names.LANGUAGE_MODEL]
 EncoderSpec = Annotated[SpecText, Names.ENCODER]

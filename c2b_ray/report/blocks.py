@@ -243,7 +243,7 @@ class Galleries(Block):
     macro: ClassVar = "galleries"
     galleries: Sequence[Gallery]
     style: str = ""
-    level: int = 5
+    level: int = 4
 
 
 @dataclass(frozen=True)
@@ -374,7 +374,10 @@ def grid(title: str, caption: str, columns: Sequence[str], lines: Mapping[str, S
     """Returns a table of shaded cells under its title; `lines`: the cells of each line, by its name."""
     rows: list[Cells] = [(name, *cells) for name, cells in lines.items()]
     text = (Span(f"{title}.", strong=True), Span(f" {caption}."))
-    return [Paragraph(text, "beneath"), Table([Column(""), *map(Column, columns)], rows, title, style="heat")]
+    return [
+        Paragraph(text, "beneath"),
+        Table([Column(""), *map(Column, columns)], rows, f"{title}: {caption}", style="heat"),
+    ]
 
 
 def shade(size: float, verdict: str) -> str:
@@ -396,13 +399,13 @@ def setup(notes: Sequence[SetupNote]) -> list[Block]:
 def _setup_note(note: SetupNote) -> Iterator[Span]:
     if note.classifier:
         yield from (spec(note.classifier), Span(" "))
-    yield from (replace(span, strong=True) for span in _coded(note.seen))
-    yield from _coded(f" {note.cause} {note.remedy}")
+    yield from (replace(span, strong=True) for span in coded(note.seen))
+    yield from coded(f" {note.cause} {note.remedy}")
     if note.hopeless:
         yield Span(f" Until then nothing below says anything about {'this' if note.classifier else 'the'} classifier.")
 
 
-def _coded(text: str) -> Sentence:
+def coded(text: str) -> Sentence:
     """Returns the spans of a text in which backticks mark code, and nothing else is a mark: it holds names of users."""
     return tuple(Span(part, style="code" if i % 2 else "") for i, part in enumerate(text.split("`")) if part)
 

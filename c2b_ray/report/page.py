@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from c2b_ray.report.pictures import Gallery
 from c2b_ray.report.words import Sentence
@@ -56,9 +57,22 @@ def without_hidden(value: Any) -> Any:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
+_RIGHT_TO_LEFT = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff"
+_RUN = re.compile(f"[{_RIGHT_TO_LEFT}]+(?:[ \u00a0'’_-]+[{_RIGHT_TO_LEFT}]+)*")
+
+
+def isolated(text: str) -> str:
+    """Returns a text of a page with its words of Arabic, Hebrew and the like each in an element of its own: otherwise
+    a browser moves the numbers and signs that follow a name to the name's other side."""
+    shown = visible(text)
+    if _RUN.search(shown) is None:
+        return shown
+    return Markup(_RUN.sub(r"<bdi>\g<0></bdi>", str(escape(shown))))  # noqa: S704 (escaped)
+
+
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("c2b_ray.report", "templates"),
         autoescape=True,
         finalize=without_hidden,
@@ -67,6 +81,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["isolated"] = isolated
+    return environment
 
 
 # The block at the head of a page: what was found, in at most three sentences, each with its pictures.

@@ -155,9 +155,14 @@ class SetupFinding(TypedDict):
 _DRAWN = "Nobody looked whether these images show the classes that they were drawn for: look at some of them first."
 
 
-def setup_finding(fault: DetectedMapping, setup: Classification, labelled: bool = True) -> SetupFinding:
-    """`labelled`: the images' classes are known, not those that captions drew them for."""
+def setup_finding(
+    fault: DetectedMapping, setup: Classification, labelled: bool = True, is_table: bool = False
+) -> SetupFinding:
+    """`labelled`: the images' classes are known, not those that captions drew them for. `is_table`: the answers come
+    from a table of predictions, which has neither weights nor a normalisation."""
     seen, cause, remedy = _WORDS[fault.kind](fault, setup)
+    if is_table and fault.kind in _OF_MODELS:
+        cause, remedy = _OF_TABLES
     if not labelled:
         cause = f"{cause} {_DRAWN}"
     name = setup.classifier
@@ -294,6 +299,16 @@ _WORDS = {
     "chance": _chance,
     "perfect": _perfect,
 }
+
+
+_OF_MODELS = ("chance", "one answer")
+"""What a model's input or weights would explain."""
+_OF_TABLES = (
+    "The likely causes are another column than that of the answers, names in the table that mean other classes, or "
+    "rows that belong to other images.",
+    "Look at some rows of the table of predictions beside the classes of their images, and name the column of the "
+    "answers (`?prediction=COLUMN`).",
+)
 
 
 def hopeless(findings: Sequence[SetupFinding], classifiers: Sequence[str]) -> bool:

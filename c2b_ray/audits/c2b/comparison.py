@@ -186,7 +186,7 @@ TERMS = (
     "Images of one caption share its wording, on which either classifier may happen to be better. So the "
     "tests and intervals count each cell’s images as fewer, the more its captions differ and the fewer there "
     "are; comparison.parquet has these numbers (`effective`).",
-    "**φ** is the change of the bias score, B minus A; its interval combines the intervals of the cells (Zou "
+    "**Change of φ** is that of the bias score, B minus A; its interval combines the intervals of the cells (Zou "
     "& Donner 2008).",
 )
 
@@ -362,8 +362,8 @@ def _summary_row(row: Mapping[str, Any]) -> tuple[str, ...]:
         row["target_class"],
         row["attribute"],
         row["bias_class"],
-        f"{row['accuracy_a']:.0%}",
-        f"{row['accuracy_b']:.0%}",
+        words.percent(row["accuracy_a"]),
+        words.percent(row["accuracy_b"]),
         f"{row['difference']:+.2f}",
         f"{row['difference_low']:+.2f} … {row['difference_high']:+.2f}",
         f"{row['phi_difference']:+.2f}",

@@ -66,7 +66,7 @@ def setup_findings(run: C2BRun, askings: Sequence[Classification], specs: Mappin
         is_labelled = (answers >= NO_ANSWER) & (truth >= 0)
         is_table = specs[question.classifier].startswith("table:")
         kinds_found = detected(question, LabelledAnswers(truth[is_labelled], answers[is_labelled]), is_table)
-        rows += [setup_finding(kind, question, labelled) for kind in kinds_found]
+        rows += [setup_finding(kind, question, labelled, is_table) for kind in kinds_found]
     return rows
 
 

@@ -22,6 +22,7 @@ from pyarrow import fs
 
 from c2b_ray.audits.kit.models import check_spec, fact_line
 from c2b_ray.config.classifiers import imagenet_kinds, read_hierarchy, specs_by_name
+from c2b_ray.config.named import LONGEST_NAME
 from c2b_ray.errors import ConfigError, InputError, SourceError, nearest
 from c2b_ray.models import catalog
 from c2b_ray.models.spec_options import UnstatedPreprocessingError
@@ -345,7 +346,7 @@ def drafted(
     images |= {"columns": columns} if columns else {}
     images |= {"root": table.root} if table.root else {}
     fields: dict[str, Any] = {
-        "task": choices.task or _task(classes),
+        "task": choices.task or default_task(classes),
         "classes": classes,
         "classifier": next(iter(specs.values())) if list(specs) == list(specs.values())[:1] else dict(specs),
         **({"label_map": matching.label_map(labels)} if matching.needs_map else {}),
@@ -569,9 +570,16 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:_LISTED]) + (" …" if len(names) > _LISTED else "")
 
 
-def _task(classes: Sequence[str]) -> str:
-    remainder = "" if len(classes) <= _LISTED else f" and {len(classes) - _LISTED:,} other classes"
-    return f"Tell what a picture shows: {', '.join(classes[:_LISTED])}{remainder}."
+def default_task(classes: Sequence[str]) -> str:
+    """Returns a task for a classifier of these classes, which names as many of them as a config's `task` has room
+    for."""
+    for listed in range(min(len(classes), _LISTED), 0, -1):
+        unlisted = len(classes) - listed
+        remainder = f" and {unlisted:,} other {'class' if unlisted == 1 else 'classes'}" if unlisted else ""
+        task = f"Tell what a picture shows: {', '.join(classes[:listed])}{remainder}."
+        if len(task) <= LONGEST_NAME:
+            return task
+    return f"Tell which of {len(classes):,} {'class' if len(classes) == 1 else 'classes'} a picture shows."
 
 
 def _left_out(matching: LabelMatches, counts: Mapping[str, int]) -> list[str]:
@@ -590,7 +598,7 @@ def _images(count: int) -> str:
 
 def _of_images(location: str, table: LabelledTable, counts: Mapping[str, int]) -> str:
     read = f", read below {table.root}" if table.root else ""
-    return f"{location}: {_images(len(table))}, {len(counts):,} classes{read}"
+    return f"{location}: {_images(len(table))}, {len(counts):,} {'class' if len(counts) == 1 else 'classes'}{read}"
 
 
 def _of_columns(columns: Mapping[str, str], table: LabelledTable) -> list[str]:

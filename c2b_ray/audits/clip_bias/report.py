@@ -116,7 +116,9 @@ def _answer(bias: BiasRow, facts: Facts) -> Answer:
         f"{wording.amount(bias['expected'])} (q {words.small_probability(bias['q_value'])}), "
         f"{words.plural(bias['n'], 'image')} of {where}."
     )
-    return Answer("against", "▼", _favoured(bias, facts.name(bias["model"]), facts), (evidence,), "numbers")
+    is_rate = not bias["metric"].startswith("max_skew@")  # whose note says more than that a value is rare
+    rarity = (f"{clean(bias['note'][:1].upper() + bias['note'][1:])}.",) if is_rate and bias["note"] else ()
+    return Answer("against", "▼", _favoured(bias, facts.name(bias["model"]), facts), (evidence, *rarity), "numbers")
 
 
 def _favoured(bias: BiasRow, model: str, facts: Facts) -> Sentence:

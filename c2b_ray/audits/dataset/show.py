@@ -117,7 +117,7 @@ def value_page(page_of: PageOf, records: Sequence[Mapping[str, Any]], before: in
             *([Links("Pages", [*earlier, place, *later])] if pages > 1 else []),
         ),
         sections=(
-            _gallery(records, f"Images {words.count(before + 1)} to {words.count(before + len(records))}"),
+            _gallery(records, f"Images {words.count(before + 1)} to {words.count(before + len(records))}", level=2),
             *([Links("Next page", later)] if later else []),
         ),
         styles=(*STYLES, "browse.css"),
@@ -150,8 +150,8 @@ def _facet(name: str, counts: Mapping[str, int], numbers: Mapping[str, int], row
     return Section(TITLES[name], [table])
 
 
-def _gallery(records: Sequence[Mapping[str, Any]], title: str) -> Galleries:
-    return Galleries([Gallery("wrong", WRONG, title, tuple(map(_picture, records)))], style="wide")
+def _gallery(records: Sequence[Mapping[str, Any]], title: str, level: int = 3) -> Galleries:
+    return Galleries([Gallery("wrong", WRONG, title, tuple(map(_picture, records)))], style="wide", level=level)
 
 
 def _picture(record: Mapping[str, Any]) -> Picture:

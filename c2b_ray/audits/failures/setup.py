@@ -43,7 +43,9 @@ def note_setup(
             question, [count for count in counts if count[0] == question.classifier], config.seed
         )
         is_table = config.specs[question.classifier].startswith("table:")
-        findings += [setup_finding(kind, question, labelled) for kind in detected(question, answered, is_table)]
+        findings += [
+            setup_finding(kind, question, labelled, is_table) for kind in detected(question, answered, is_table)
+        ]
     run.update({"setup": findings})
     for finding in findings:
         steps.warn(sentences(finding, len(config.specs) > 1))

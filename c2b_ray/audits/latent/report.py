@@ -30,7 +30,7 @@ from c2b_ray.report.method import mapping, method_of, times
 from c2b_ray.report.page import MOST, STYLES, Answer
 from c2b_ray.report.pictures import Gallery, Picture, thumbnails
 from c2b_ray.report.redact import clean
-from c2b_ray.report.words import Column, Span, Summary
+from c2b_ray.report.words import Column, Sentence, Span, Summary
 from c2b_ray.storage.files import write_bytes
 from c2b_ray.storage.run import Run
 from c2b_ray.text import finite
@@ -124,22 +124,29 @@ WORTH_SAYING = 0.2
 _MOST = 4
 
 
+NEARLY = 0.9
+"""From this |cosine| on a direction is told as that of a labelled attribute."""
+
+
 def nearest_attributes(row: Row, planes: Sequence[Row]) -> str:
     """`scale +0.83, colour −0.41`: signed cosines of the direction to the attributes' normals, the largest first.
 
     "" where none is notable. A positive cosine: the direction goes towards the attribute's second value."""
+    return ", ".join(f"{name} {words.signed(cosine)}" for name, cosine in _cosines(row, planes)[:_MOST])
+
+
+def _cosines(row: Row, planes: Sequence[Row]) -> list[tuple[str, float]]:
+    """Returns the notable attributes with their signed cosines, the largest first."""
     if row["direction"] is None:
-        return ""
+        return []
     direction = np.array(row["direction"])
     cosines = {}
     for plane in planes:
         if plane["generator"] == row["generator"] and plane["excluded"] is None and plane["normal"] is not None:
             normal = np.array(plane["normal"])
             cosines[plane["attribute"]] = float(direction @ normal / np.linalg.norm(normal) / np.linalg.norm(direction))
-    by_distance = sorted(
-        (name for name in cosines if abs(cosines[name]) >= WORTH_SAYING), key=lambda name: -abs(cosines[name])
-    )
-    return ", ".join(f"{name} {words.signed(cosines[name])}" for name in by_distance[:_MOST])
+    notable = [(name, cosine) for name, cosine in cosines.items() if abs(cosine) >= WORTH_SAYING]
+    return sorted(notable, key=lambda entry: -abs(entry[1]))
 
 
 # The page.
@@ -168,8 +175,9 @@ def page(
         title=_title(problems),
         suffix="directions that move its answer",
         kicker="Which unknown direction of a latent space moves the classifier’s answer?",
+        byline=_byline(manifest, config),
         head=(
-            Answers(answers(rows, strips, pictures)),
+            Answers(answers(rows, planes, strips, pictures)),
             *(Paragraph(notice, "notice") for notice in _notices(rows, problems)),
         ),
         sections=(
@@ -279,24 +287,38 @@ def _terms(margin: str, level: str) -> list[str]:
 
 
 def answers(
-    rows: Sequence[Row], strips: Mapping[str, Sequence[Row]], pictures: Mapping[str, str]
+    rows: Sequence[Row], planes: Sequence[Row], strips: Mapping[str, Sequence[Row]], pictures: Mapping[str, str]
 ) -> tuple[Answer, ...]:
     """Returns what moves the classifier’s answer, and by how much, the largest effect first; or that nothing does."""
     has_several = len({(row["classifier"], row["label"]) for row in rows}) > 1
     moving = [row for row in shown_first(rows) if row["verdict"] == FOUND]
-    return tuple(_answer(row, strips, pictures, has_several) for row in moving[:MOST]) or (_no_answer(rows),)
+    return tuple(
+        _answer(
+            row,
+            _cosines(row, planes),
+            _strips(row["direction_id"], strips.get(row["direction_id"], ()), pictures),
+            has_several,
+        )
+        for row in moving[:MOST]
+    ) or (_no_answer(rows),)
 
 
-def _answer(row: Row, strips: Mapping[str, Sequence[Row]], pictures: Mapping[str, str], has_several: bool) -> Answer:
+def _answer(
+    row: Row, cosines: Sequence[tuple[str, float]], walks: Sequence[Sequence[Frame]], has_several: bool
+) -> Answer:
     style, sign = verdict_of(row)
     prefix = f"{clean(row['classifier'])}: " if has_several else ""
     change = words.signed_range(row["effect_low"], row["effect_high"])
+    attribute, cosine = cosines[0] if cosines else ("", 0.0)
+    known = (Span(", nearly that of the labelled "), Span(clean(attribute), strong=True), Span(","))
+    nearest = f"Its cosine to {clean(attribute)} is {words.signed(cosine)}, of the labelled attributes the nearest."
     return Answer(
         verdict=style,
         sign=sign,
         sentence=(
             Span(prefix),
             Span(clean(row["name"] or f"direction {row['rank'] + 1}"), strong=True),
+            *(known if abs(cosine) >= NEARLY else ()),
             Span(" moves the probability of "),
             Span(f"“{clean(row['label'])}”", strong=True),
             Span(f" by {words.signed(row['effect'])}."),
@@ -304,9 +326,10 @@ def _answer(row: Row, strips: Mapping[str, Sequence[Row]], pictures: Mapping[str
         beneath=(
             f"95{words.THIN}% interval {change}, from one standard deviation below its mean to one above, the target "
             f"held fixed; what matters is more than {row['margin']:.3f}.",
+            *([nearest] if attribute else []),
         ),
         link=f"direction-{row['direction_id']}",
-        galleries=_along(_strips(row["direction_id"], strips.get(row["direction_id"], ()), pictures)),
+        galleries=_along(walks),
     )
 
 
@@ -413,9 +436,17 @@ def _plane(row: Row) -> tuple[str, ...]:
     )
 
 
+def _byline(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> list[str | Sentence]:
+    """Returns the classifiers, as the config has them, and the date."""
+    classifier = config.get("classifier")
+    names = [classifier] if isinstance(classifier, str) else list(mapping(classifier))
+    date = words.moment(str(manifest.get("finished") or manifest.get("created") or ""))
+    return [*((Span(clean(name), style="spec"),) for name in names), *([date] if date else [])]
+
+
 def _title(problems: Sequence[Row]) -> str:
     if len(problems) == 1:
-        return clean(f"{problems[0]['classifier']}: {problems[0]['label']}")
+        return clean(f"What moves the answer “{problems[0]['label']}”")
     classifiers = {row["classifier"] for row in problems}
     return f"{words.plural(len(classifiers), 'classifier')}, {words.plural(len(problems), 'problem')}"
 

@@ -38,6 +38,7 @@ from c2b_ray.report.blocks import (
     TableRow,
     Terms,
     Verdict,
+    coded,
     made,
 )
 from c2b_ray.report.export import exported
@@ -72,7 +73,7 @@ def page(manifest: Mapping[str, Any], config: PromptsConfig, tables: Tables, pic
     words."""
     confidence = words.percent(1 - config.alpha)
     is_finished = manifest.get("status") == "finished"
-    notes = [Paragraph(clean(str(note)), "doubt") for note in manifest.get("notes") or ()]
+    notes = [Paragraph(coded(clean(str(note))), "doubt") for note in manifest.get("notes") or ()]
     method = method_of(manifest, [*times(manifest), *_settings(config)], {}, "c2b prompts prompts.yaml")
     summary_lines = [_tally(tables), *search_sentences(tables.gains), _spent(tables.methods)]
     return Page(

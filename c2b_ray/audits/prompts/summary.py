@@ -60,11 +60,12 @@ def largest_searches(gains: Rows) -> list[Mapping[str, Any]]:
 
 def _search_sentence(row: Mapping[str, Any]) -> str:
     span = gain_range(row)
-    gain_text = f"{words.signed(row['gain'])} ({span or 'no interval'}), {words.plural(row['prompts'], 'prompt')}"
-    name = row["generator"]
+    name, prompts = row["generator"], words.plural(row["prompts"], "prompt")
+    value = words.signed(row["gain"])
+    gain_text = f"{value} ({span}), {prompts}" if span else f"{value}, from {prompts}, too few for an interval"
     if row["verdict"] == NOTHING_FOUND:
         return f"{name}: nothing found; the gain of {gain_text}, may be chance."
-    return f"{name}: {gain_text}{'' if span else ', too few for an interval'}."
+    return f"{name}: the search’s gain over the language model’s own prompts is {gain_text}."
 
 
 # The terminal summary of a run of `c2b prompts`: the result of each method, and the words that raise a value.

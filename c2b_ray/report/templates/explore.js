@@ -120,7 +120,7 @@
       make("table", { className: "confusion" }, make("caption", { textContent: "Rows: the class; columns: the answer. A click shows the images." }), make("thead", {}, head), body),
     );
     matrixLine.textContent =
-      classes.length < data.classes.length ? `The ${classes.length} of ${data.classes.length} classes with the most wrong answers.` : "";
+      classes.length < data.classes.length ? `The ${classes.length} of ${data.classes.length.toLocaleString("en")} classes with the most wrong answers.` : "";
   };
 
   // Map: images that lie near one another look alike; a line drawn around some of them selects them.

@@ -40,7 +40,7 @@ def run(tmp_path_factory):
 
 def test_a_run_shows_its_headline_and_pictures_of_its_findings(run):
     shown = run._repr_html_()
-    assert "bus, weather fog: 20% right (φ −0.75)" in shown
+    assert "bus, weather fog: 20\u202f% right (φ −0.75)" in shown
     pictures = _Tags(shown).named("img")
     assert len(pictures) == 8
     assert all(one["src"].startswith("data:image/jpeg;base64,") for one in pictures)

@@ -106,7 +106,7 @@ def test_contents_list_named_sections_where_there_are_several():
 def test_a_caption_stands_beneath_its_row_of_pictures():
     rows = [[Frame("data:,a", "first", [])], [Frame("data:,b", "second", [])]]
     html = page(Strips(rows, ["of a", (Span("of b", style="said"),)], "cards"))
-    assert '<div class="strips cards">' in html
+    assert '<div class="strips cards" tabindex="0"' in html  # it scrolls on a telephone
     assert (
         html.index("first") < html.index("of a") < html.index("second") < html.index('<span class="said">of b</span>')
     )
@@ -164,3 +164,11 @@ def test_what_looks_wrong_in_the_set_up_is_told_with_code_and_no_other_marks():
     assert '<span class="spec">net</span> <code><b>a*b*c</b></code><b> is right.</b> Why. See <code>' in html
     assert "nothing below says anything about this classifier." in html
     assert setup([]) == []
+
+
+@pytest.mark.parametrize("name", ["حافلة مدرسية", "אוטובוס"])
+def test_a_number_stays_behind_a_name_that_is_read_from_right_to_left(name):
+    text = f"Most often taken for {name}: 6 of <b>6</b>"
+    html = page(Paragraph(text), Paragraph((Span(text, strong=True),)), Table([Column("A")], [(text,)]))
+    assert html.count(f"taken for <bdi>{name}</bdi>: 6 of &lt;b&gt;6&lt;/b&gt;") == 3
+    assert "<bdi>" not in page(Paragraph("Straßenbahn, 日本: 6"))

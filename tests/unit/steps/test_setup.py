@@ -187,3 +187,18 @@ def test_a_run_is_hopeless_where_all_its_classifiers_are():
     assert hopeless([row], ["c"])
     assert not hopeless([row], ["c", "d"])
     assert sentences(row, of_several=True).startswith("c: 300 of 300 (100 %) of the images")
+
+
+@pytest.mark.parametrize("kind", ["chance", "one answer"])
+def test_a_table_of_predictions_is_not_told_to_mend_weights_and_preprocessing(kind):
+    generator = np.random.default_rng(0)
+    answers = np.full(600, 2) if kind == "one answer" else generator.integers(0, 3, 600)
+    (one,) = detected(asking(np.eye(3)), LabelledAnswers(np.arange(600) % 3, answers), is_table=True)
+    assert one.kind == kind
+    of_model, of_table = (
+        sentences(setup_finding(one, asking(np.eye(3)), True, is_table)) for is_table in (False, True)
+    )
+    assert "normalisation" in of_model
+    assert "normalisation" not in of_table
+    assert "weights" not in of_table
+    assert "?prediction=COLUMN" in of_table

@@ -319,16 +319,16 @@ def _would_take(undetermined: Sequence[Cell], points: str) -> str:
     if not undetermined:
         return ""
     with_estimate = [cell for cell in undetermined if cell.images_to_settle and cell.n]
-    line = f"{words.count(len(undetermined))} {'stays' if len(undetermined) == 1 else 'stay'} open"
+    is_one = len(undetermined) == 1
+    line = f"{words.plural(len(undetermined), 'value')} of a class {'stays' if is_one else 'stay'} open"
     if not with_estimate:
-        return f"{line}: no number of images at hand would settle them."
+        return f"{line}: no number of images at hand would settle {'it' if is_one else 'them'}."
     n, needed = median(cell.n for cell in with_estimate), median(cell.images_to_settle or 0 for cell in with_estimate)
-    subject = (
-        f"Of {words.count(len(with_estimate))} of them it is known what they take: a"
-        if len(with_estimate) < len(undetermined)
-        else "A"
-    )
+    images, number = words.plural(round(n), "image"), len(with_estimate)
+    subject = f"A value has {images}"
+    if number < len(undetermined):
+        subject = f"{words.count(number)} of them {f'has {images}' if number == 1 else f'have {images} each'}"
     return (
-        f"{line}: they may differ by more than {points} or not. {subject} value has {words.count(round(n))} images, "
-        f"and would need about {words.count(round(needed))} (medians)."
+        f"{line}: {'it' if is_one else 'they'} may differ by more than {points} or not. {subject}, and would need "
+        f"about {words.count(round(needed))}{'' if number == 1 else ' (medians)'}."
     )

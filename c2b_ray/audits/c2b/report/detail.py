@@ -118,7 +118,7 @@ def _group(of: DetailedGroups, group: Group, config: AuditConfig, derived: Deriv
     counts, name = (lead.n - lead.correct, lead.correct), of.names[group.classifier]
     if pictures := galleries(examples, counts, lead.verdict, of.pictures, name):
         contents += [Paragraph(line, "source") for line in filter(None, [shared_caption(examples)])]
-        contents.append(Galleries(pictures, level=4))
+        contents.append(Galleries(pictures))
     else:
         contents.append(Paragraph("No image of the leading value is at hand to show.", "beneath"))
     sign = Span(SIGNS[lead.verdict], style=f"sign verdict {lead.verdict}")

@@ -245,8 +245,8 @@ def accuracies_in_brief(
         lines.append(f"{words.plural(len(accuracies_of_run) - MOST_ACCURACIES, 'more classifier')} below.")
     if 0 < max((accuracy.images for accuracy in accuracies_of_run), default=0) < images:
         lines.append(
-            f"Counted are, of the run’s {words.count(images)} images, those of one attribute of each class: the one "
-            "with most answers."
+            "These counts are of the images of one attribute for each class, the one with most answers, and not of "
+            f"all {words.count(images)} images of the run."
         )
     return tuple(lines)
 
@@ -267,7 +267,8 @@ def implausible_line(of: Accuracy) -> str:
 
 def near_misses(cells: Sequence[Cell], tau: float) -> list[Cell]:
     """Returns the largest differences that the images at hand do not settle: of each class and attribute without a
-    finding the open cell of the largest |φ| beyond τ that at most `NEAR` times its images would settle."""
+    finding the open cell of the largest |φ| beyond τ that at most `NEAR` times its images would settle; of two that
+    are equally large, as those of two values are, the worse one."""
     result = []
     for members in _groups(cells).values():
         open_cells = [cell for cell in members if cell.verdict == "undetermined" and cell.size > tau]
@@ -275,7 +276,7 @@ def near_misses(cells: Sequence[Cell], tau: float) -> list[Cell]:
             cell for cell in open_cells if 0 < (cell.images_to_settle or 0) <= NEAR * cell.n and not cell.doubt
         ]
         if open_cells and not any(cell.is_finding for cell in members):
-            result.append(max(open_cells, key=lambda cell: cell.size))
+            result.append(max(open_cells, key=lambda cell: (round(cell.size, 9), -cell.phi)))
     return sorted(result, key=lambda cell: -cell.weight)[:MOST_NEAR]
 
 

@@ -73,7 +73,7 @@ def _of_classifier(
     if changes:
         blocks.append(Items(changes, style=""))
     blocks.append(
-        Galleries([Gallery("wrong", "?", "Label, and what the classifier answered", pictures)], style="alone")
+        Galleries([Gallery("wrong", "?", "Label, and what the classifier answered", pictures)], style="alone", level=3)
     )
     if more := words.further(len(rows), MOST_PICTURES, "in the run’s label_errors.parquet"):
         blocks.append(Paragraph(more, "beneath"))

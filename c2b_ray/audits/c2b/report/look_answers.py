@@ -390,10 +390,10 @@ def named_sentence(
     low, high = wilson_interval(test.named, answers_of_either, confidence)
     if low > 0.5:  # it decides more of the answers than the class does
         sentence = (
-            Span(f"{prefix}{words.percent(test.named / answers_of_either)} of the answers follow the "),
+            Span(f"{prefix}{words.percent(test.named / answers_of_either)} of the answers that name the class or the "),
             Span(named_by.attribute, strong=True),
-            Span(f", not the class: of {words.count(answers_of_either)} images answered with the one or the other, "),
-            Span(f"{words.count(test.named)} are called what their {named_by.attribute} is."),
+            Span(f" of the image name the {named_by.attribute}: "),
+            Span(f"{words.count(test.named)} of {words.count(answers_of_either)}."),
         )
         evidence = f"{words.percent(confidence)} interval {words.percent_range(float(low), float(high))}. {by_chance}."
     else:

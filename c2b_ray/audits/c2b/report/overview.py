@@ -201,8 +201,10 @@ def pooled_article(
 
 
 def strongest_pooled(rows: Sequence[Row]) -> list[Row]:
-    """Returns the findings, largest |φ| first."""
-    return sorted((row for row in rows if row["verdict"] in FINDINGS), key=lambda row: -abs(row["phi"]))
+    """Returns the findings, largest |φ| first; of two that are equally large, as those of an attribute of two values
+    are, the one against."""
+    findings = (row for row in rows if row["verdict"] in FINDINGS)
+    return sorted(findings, key=lambda row: (-round(abs(row["phi"]), 9), row["verdict"] != "against"))
 
 
 def pooled_sentence(row: Row, name: str, confidence: float) -> str:

@@ -161,7 +161,9 @@ def _strongest(groups: Sequence[tuple[Group, Sequence[Group]]]) -> list[str]:
         return []
     accuracy = lead.metric == ACCURACY
     value = (
-        f"{lead.accuracy:.0%} right" if accuracy else f"{metric_named(lead.metric)} {shown(lead.metric, lead.accuracy)}"
+        f"{words.percent(lead.accuracy)} right"
+        if accuracy
+        else f"{metric_named(lead.metric)} {shown(lead.metric, lead.accuracy)}"
     )
     return [f"{lead.target_class}, {lead.attribute} {lead.bias_class}: {value} (φ {words.signed(lead.phi)})"]
 
@@ -179,7 +181,7 @@ def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
         rows.append(
             (
                 *(cell.classifier, cell.target_class, cell.attribute, cell.bias_class),
-                f"{cell.accuracy:.0%}" if cell.metric == ACCURACY else shown(cell.metric, cell.accuracy),
+                words.percent(cell.accuracy) if cell.metric == ACCURACY else shown(cell.metric, cell.accuracy),
                 f"{cell.phi:+.2f}",
                 f"{cell.phi_low:+.2f} … {cell.phi_high:+.2f}",
                 str(cell.n),

@@ -285,7 +285,7 @@ class Attribute:
             return f"{self.name} has {values_text} as a value: a bias needs two"
         absent = [value for value, count in zip(self.values, counts, strict=True) if count == 0]
         if absent:
-            return f"no image here has the {self.name} {absent[0]!r}: its rate is unknown, so the bias is"
+            return f"no image here has the {self.name} {absent[0]!r}: its rate is unknown, and so is the bias"
         return None
 
 
@@ -348,8 +348,9 @@ def measure_disparity(
     chance = seeded(chance, key.dataset, key.attribute, key.view, key.group)
     result = disparity(Scores(totals, counts), codes, len(attribute.values), chance)
     group_sizes = np.bincount(attribute.within(answered), minlength=len(attribute.values))
+    rarest = _few(attribute.within(answered), None if copies is None else copies[answered], attribute) or None
     for number, model in enumerate(models):
-        note = None if np.isfinite(result.value[number]) else "no group has a score above 0"
+        note = rarest if np.isfinite(result.value[number]) else "no group has a score above 0"
         value, low, high = result.value[number], result.low[number], result.high[number]
         row = BiasRow(
             model, key, float(value), float(low), float(high), len(answered), float(result.expected[number]),
@@ -397,7 +398,9 @@ def measure_skew(
         order = np.argsort(-ranked, axis=1, kind="stable")
         result = mean_max_skew(order, codes, len(attribute.values), k, chance, copies_of_members)
         value, low, high = result.value, result.low, result.high
-        note = _by_chance(result, attribute.values) + _few(codes, copies_of_members, attribute)
+        note = _by_chance(result, attribute.values)
+        if rarest := _few(codes, copies_of_members, attribute):
+            note += f"; {rarest}, so the interval is wide"
         if skew.rule != "formula":
             value = _by_rule(ranked, codes, k, skew.rule)
             note = (
@@ -440,15 +443,14 @@ def _by_chance(skew: MeanSkew, values: Sequence[str]) -> str:
 
 
 def _few(codes: Ints, copies: Ints | None, attribute: Attribute) -> str:
-    """Returns a remark where the rarest value has few images: the interval allows for what others would show."""
+    """Returns a remark where the rarest value has few images, else ""."""
     pictures = np.arange(len(codes)) if copies is None else copies
     counts = np.array([len(np.unique(pictures[codes == number])) for number in range(len(attribute.values))])
     rarest = int(counts.argmin())
     if counts[rarest] >= FEW:
         return ""
     noun = "image has" if counts[rarest] == 1 else "different images have"
-    rarest_count = f"{counts[rarest]} {noun} the {attribute.name} {attribute.values[rarest]!r}"
-    return f"; only {rarest_count}, so the interval is wide"
+    return f"only {counts[rarest]} {noun} the {attribute.name} {attribute.values[rarest]!r}"
 
 
 def _by_rule(ranked: Vectors, codes: Ints, k: int, rule: SkewRule) -> float:

@@ -137,7 +137,7 @@ def agreement_grids(rows: Sequence[Row], rule: str, names: Mapping[str, str]) ->
         row = row_of_cell[method, ""]
         lines = {f"detected {a}": [Cell(words.count(row[f"{a}_{b}"]), shade=_case(a, b)) for b in CASES] for a in CASES}
         columns = [f"pseudo-labels {b}" for b in CASES]
-        grids += grid(clean(method), "How often which case met which", columns, lines)
+        grids += grid(f"{clean(method)}, {RULES[rule]}", "How often which case met which", columns, lines)
     return grids
 
 
@@ -229,7 +229,7 @@ def recall_figure(means: Mapping[str, Sequence[tuple[float, float, float]]]) -> 
     for step in range(5):
         y = TOP + height * (1 - step / 4)
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - 14}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--rule)"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{25 * step}%</text>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{25 * step}{words.THIN}%</text>')
     for share in (0.01, 0.25, 0.5, 0.75, 1.0):
         x = LEFT + inner * share
         parts.append(f'<text x="{x:.1f}" y="{HEIGHT - 16}" text-anchor="middle">{share:g}</text>')
@@ -237,6 +237,12 @@ def recall_figure(means: Mapping[str, Sequence[tuple[float, float, float]]]) -> 
         name, colour = KINDS[kind]
         line = " ".join(f"{LEFT + inner * a:.1f},{TOP + height * (1 - r):.1f}" for a, r, _ in points)
         paint = f"var(--mark-{colour})"
+        if len(points) == 1:  # a line of one point cannot be seen
+            a, r, _ = points[0]
+            parts.append(
+                f'<circle cx="{LEFT + inner * a:.1f}" cy="{TOP + height * (1 - r):.1f}" r="4" fill="none" '
+                f'stroke="{paint}" stroke-width="2"/>'
+            )
         parts.append(f'<polyline points="{line}" fill="none" stroke="{paint}" stroke-width="2"/>')
         parts.append(f'<text x="{LEFT + 8 + 90 * position}" y="{HEIGHT - 2}" fill="{paint}">{escape(name)}</text>')
     curves = (

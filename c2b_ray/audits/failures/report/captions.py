@@ -79,6 +79,12 @@ def caption_table(hypotheses: Sequence[Hypothesis], facts: Facts, name: str) -> 
     )
 
 
+def _baseline_of_label(tally: Tally) -> list[str]:
+    """Returns how often the label fails at its baseline, on all images of confirmation: more than the rate beside it is
+    compared with, so that the two differ."""
+    return [f"baseline {words.rate(share(tally.failures, tally.draws))}", f"of {words.plural(tally.draws, 'image')}"]
+
+
 def _caption_row(hypothesis: Hypothesis, facts: Facts) -> TableRow:
     baseline, classifier = facts.at_baseline(hypothesis), facts.names[hypothesis.classifier]
     label, target = clean(hypothesis.label), target_of(hypothesis)
@@ -95,7 +101,7 @@ def _caption_row(hypothesis: Hypothesis, facts: Facts) -> TableRow:
             target,
             Cell(says(hypothesis, 2_000), [origin], "says", title=clean(hypothesis.caption)),
             *([classifier] if len(facts.names) > 1 else []),
-            Cell(any_failure, [f"baseline {words.rate(share(baseline.failures, baseline.draws))}"]),
+            Cell(any_failure, _baseline_of_label(baseline)),
             Cell(words.rate(hypothesis.rate), [words.rate_range(hypothesis.rate_low, hypothesis.rate_high), images]),
             Cell(words.rate(hypothesis.baseline_rate), [words.plural(hypothesis.baseline_draws, "image")]),
             Cell(

@@ -124,7 +124,8 @@ class Pictures:
         shown = self.examples.of(key, lead.target, most)
         if not shown:
             return None
-        title = f"{words.plural(len(shown), 'failure')} of {shown[0].stage}"
+        title = words.plural(len(shown), "failure")
+        title += "" if shown[0].stage == CONFIRMATION else " among the images that chose the caption"
         return Gallery("wrong", WRONG, title, tuple(self._picture(one, clean(lead.label), name) for one in shown))
 
     def of_finding(self, lead: Hypothesis, facts: Facts) -> Gallery | None:
@@ -201,7 +202,6 @@ def _finding(finding: Finding, link: str, facts: Facts, pictures: Pictures) -> A
         ],
         link,
         style="group",
-        level=4,
     )
 
 
@@ -225,10 +225,10 @@ def _panel(tally: Tally, target: str | None, title: str, largest: float, gallery
     if tally.taken:
         blocks.append(_wrong_answers(tally, target, largest))
     if gallery is not None:
-        blocks.append(Galleries([gallery], style="alone"))
+        blocks.append(Galleries([gallery], style="alone", level=5))
     elif tally.taken:
         blocks.append(Paragraph("No picture of these failures was kept.", "beneath"))
-    return Article(title, blocks, style="panel", level=5)
+    return Article(title, blocks, style="panel", level=4)
 
 
 def _wrong_answers(tally: Tally, target: str | None, largest: float) -> Table:
@@ -264,9 +264,9 @@ def _through_others(lead: Hypothesis, name: str, facts: Facts, pictures: Picture
             towards = "" if lead.target is None else f", {words.count(tally.towards(lead.target))} {target_of(lead)}"
             line = f"{words.plural(tally.failures, 'failure')} in {words.plural(tally.draws, 'image')}{towards}."
             gallery = pictures.gallery(key, lead, name)
-            galleries = [] if gallery is None else [Galleries([gallery], style="alone")]
+            galleries = [] if gallery is None else [Galleries([gallery], style="alone", level=5)]
             title = (Span("The caption through "), spec(called))
-            yield Article(title, [Paragraph(line, "line"), *galleries], style="panel other", level=5)
+            yield Article(title, [Paragraph(line, "line"), *galleries], style="panel other", level=4)
 
 
 # The failure rates of a finding's captions and of their baseline, on a logarithmic axis, as an SVG text.

@@ -136,7 +136,7 @@ def _of_independent(ratio: str, alpha: str, interval: str) -> list[str]:
         "2024). Its product over batches is valid however often one looks and however draws are moved between "
         "captions; p is 1/e, and q is what e-BH makes of e over all hypotheses of the run (Wang & Ramdas 2022). *Not "
         f"shown* where bets of the same kind, at one in twenty, speak against failures {ratio} as frequent as at the "
-        "baseline: such captions get no more images. *Undetermined* where the budget ended first.",
+        "baseline: such captions get no more images. *Undetermined* where the images or the budget ended first.",
         f"**Rate and interval.** Failures over images, k/n; the {interval} limits are Clopper and Pearson’s with half "
         "the probability of what was observed (mid-P). The limits of a ratio of two rates follow from those of both "
         "(Donner and Zou 2012, MOVER-R). Had drawing stopped at the k-th failure, as in the paper, k/n would be too "
@@ -268,13 +268,13 @@ def reach_summary(search: Mapping[str, Any]) -> str:
         "" if len(rows) == 1 else f" (the median of {words.count(len(rows))} labels and classifiers: {row['label']})"
     )
     if all(entry["rates"][0] is None for entry in row["least"]):
-        return f"With this many images no cause would have been found 4 times in 5, at any rate{scope}."
+        return f"With this many images no cause would have been found 4 times in 5, however often it fails{scope}."
     parts = [
         f"{_least(entry['rates'][0], row['usual'])} where 1 in {round(1 / entry['share'])} images shows it"
         for entry in row["least"]
     ]
     return (
-        f"A cause would have been found 4 times in 5, at best, if it fails at least at: {'; '.join(parts)}; otherwise "
+        f"A cause would have been found 4 times in 5, at best, if it fails on at least: {'; '.join(parts)}; otherwise "
         f"the label fails at {words.rate(row['usual'])}{scope}. The report has every label."
     )
 
@@ -313,9 +313,9 @@ def caption_summary(search: Mapping[str, Any]) -> str:
     scope = "" if len(rows) == 1 else f", the median of {words.count(len(rows))} labels and classifiers"
     where = f"where the label fails at {words.rate(row['usual'])} ({row['label']}{scope}). The report has every label."
     if row["least"] is None:
-        return f"With this many draws no caption would have been found 4 times in 5, at any rate, {where}"
+        return f"With this many draws no caption would have been found 4 times in 5, however often it fails, {where}"
     return (
-        "A caption that was drawn would have been found 4 times in 5, at best, if it fails at least at "
+        "A caption that was drawn would have been found 4 times in 5, at best, if it fails on at least "
         f"{_least(row['least'], row['usual'])}, {where}"
     )
 
@@ -344,7 +344,7 @@ def _caption_rows(search: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], li
 
 
 def _least(rate: float | None, usual: float) -> str:
-    return "not at any rate" if rate is None else f"{words.rate(rate)} ({words.times(rate / usual)} times)"
+    return "at no rate" if rate is None else f"{words.rate(rate)} ({words.times(rate / usual)} times)"
 
 
 def _reach_labels(search: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -447,9 +447,13 @@ def spent_line(facts: Facts) -> str:
         return line + _copies(manifest)
     line = f"{words.plural(images, 'image')} drawn"
     budget = facts.config.budget.draws
-    line += f" of a budget of {words.count(budget)}"
+    if images > budget:
+        line += f", with those of the questions asked since; the search had a budget of {words.count(budget)}"
+    else:
+        line += f" of a budget of {words.count(budget)}"
     if 0 < images < budget and manifest.get("status") == "finished":
-        line += f", {words.count(budget - images)} were not drawn, for nothing was left to choose, decide or measure"
+        rest = words.plural(budget - images, "image was", "images were")
+        line += f", {rest} not drawn, for nothing was left to choose, decide or measure"
     estimate = mapping(manifest.get("estimate"))
     parts = []
     if draws := _limits(estimate.get("draws")):

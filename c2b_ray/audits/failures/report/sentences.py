@@ -239,8 +239,7 @@ def rest_line(undecided: Sequence[Hypothesis], ratio: str) -> str:
         )
     if verdicts[UNDETERMINED]:
         parts.append(
-            f"{words.plural(verdicts[UNDETERMINED], 'hypothesis was', 'hypotheses were')} still open when the budget "
-            "ended"
+            f"{words.plural(verdicts[UNDETERMINED], 'hypothesis was', 'hypotheses were')} still open at the end"
         )
     line = "; ".join(parts)
     return f"{line[:1].upper()}{line[1:]}." if line else "Every hypothesis was confirmed."

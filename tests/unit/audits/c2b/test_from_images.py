@@ -13,8 +13,9 @@ import yaml
 from PIL import Image
 
 import c2b_ray
-from c2b_ray.audits.c2b.from_images import Choices, are_images, drafted, place_of, written
+from c2b_ray.audits.c2b.from_images import Choices, are_images, default_task, drafted, place_of, written
 from c2b_ray.config import read_audit
+from c2b_ray.config.named import LONGEST_NAME
 from c2b_ray.errors import ConfigError, SourceError
 
 CONTROL = "world:resnet-control-0"  # its labels: bus, boat, airplane, house, chair, mug, bird, fish, umbrella, bicycle
@@ -254,3 +255,14 @@ def test_the_command_writes_the_file_before_it_runs_and_runs_what_it_wrote(tmp_p
     status, _, err = c2b("audit", "runs/first.yaml", "--classifier", "table:answers.csv")
     assert status == 2
     assert "is an audit file" in err
+
+
+def test_a_task_that_nobody_wrote_fits_into_the_file_however_long_the_names(tmp_path):
+    long = [f"{i} {'a name that is long ' * 4}".strip() for i in range(7)]
+    assert default_task(["bus"]) == "Tell what a picture shows: bus."
+    assert default_task(long).endswith("and 6 other classes.")
+    assert default_task(["x" * 300, "y"]) == "Tell which of 2 classes a picture shows."
+    folder_of(tmp_path / "photos", **dict.fromkeys(long, 1))
+    (tmp_path / "photos.csv").write_text("file,prediction\n" + "".join(f"{name}/0.png,{name}\n" for name in long))
+    draft = drafted(str(tmp_path / "photos"), {"c": f"table:{tmp_path / 'photos.csv'}"}, Choices())
+    assert len(draft.fields["task"]) <= LONGEST_NAME

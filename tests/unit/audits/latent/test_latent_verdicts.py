@@ -132,8 +132,24 @@ def test_the_head_speaks_of_every_label_and_calls_open_only_what_is():
         return about | dict.fromkeys(("effect", "effect_low", "effect_high"))
 
     nothing = [row("cat", NOTHING)] * 3 + [row("dog", NOTHING)]
-    (answer,) = answers(nothing, {}, {})
+    (answer,) = answers(nothing, [], {}, {})
     assert answer.text == "Nothing was found that moves the probability of “cat” and “dog” by more than 0.100."
-    (answer,) = answers([*nothing, row("owl", UNDETERMINED)], {}, {})
+    (answer,) = answers([*nothing, row("owl", UNDETERMINED)], [], {}, {})
     assert answer.text == "Whether anything moves the probability of “owl” is not decided."
     assert answer.beneath == ("why owl.",)
+
+
+def test_a_direction_that_is_nearly_a_labelled_attribute_is_told_by_its_name():
+    found = {
+        "classifier": "m", "label": "cat", "verdict": FOUND, "margin": 0.1, "name": "", "rank": 0, "direction_id": "d",
+        "generator": "g", "direction": [1.0, 0.1], "effect": 0.3, "effect_low": 0.2, "effect_high": 0.4,
+    }  # fmt: skip
+    planes = [
+        {"generator": "g", "attribute": name, "excluded": None, "normal": normal}
+        for name, normal in (("colour", [1.0, 0.0]), ("size", [0.0, 1.0]))
+    ]
+    (answer,) = answers([found], planes, {}, {})
+    assert answer.text == "direction 1, nearly that of the labelled colour, moves the probability of “cat” by +0.30."
+    (answer,) = answers([found | {"direction": [0.6, -0.8]}], planes, {}, {})
+    assert answer.text == "direction 1 moves the probability of “cat” by +0.30."
+    assert answer.beneath[-1] == "Its cosine to size is −0.80, of the labelled attributes the nearest."

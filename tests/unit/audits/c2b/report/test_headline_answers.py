@@ -110,7 +110,7 @@ def test_without_a_finding_it_says_what_is_ruled_out_and_what_the_rest_would_tak
     assert answer.text == "No difference of more than 5 points was found."
     said = " ".join(answer.beneath)
     assert "Ruled out is a difference of more than 5 points in 2 of 4 values of a class: weather (2)." in said
-    assert "2 stay open" in said
+    assert "2 values of a class stay open: they may differ by more than 5 points or not. A value has " in said
     assert "A value has 200 images, and would need about 900 (medians)." in said
     assert "The largest difference that is not settled: bus when size is" in said
     all_clear = nothing_found(cells[:2], {"m": "m"}, 0.05, 0.95)
@@ -122,8 +122,8 @@ def test_without_a_finding_it_says_what_is_ruled_out_and_what_the_rest_would_tak
 def test_a_number_of_images_is_said_of_the_values_for_which_it_is_known():
     cells = cells_of(scores(row("fog", -0.08, images_to_settle=900), *(row(f"v{i}", 0.01) for i in range(9))))
     said = " ".join(nothing_found(cells, {"m": "m"}, 0.05, 0.95).beneath)
-    assert "10 stay open" in said
-    assert "Of 1 of them it is known what they take: a value has 200 images, and would need about 900" in said
+    assert "10 values of a class stay open" in said
+    assert "1 of them has 200 images, and would need about 900." in said
 
 
 def test_the_largest_open_difference_names_its_classifier_where_there_are_several():
@@ -185,7 +185,7 @@ def test_a_column_that_names_the_wrong_answers_is_the_headline_though_no_cell_is
     (answer,) = answers(
         groups, [named], NONE, {"m": "m"}, {}, ThumbnailSet({}, {}), links, (0.05, 0.05), DerivedValues({})
     )
-    assert "of the answers follow the texture, not the class: of " in answer.text
+    assert "% of the answers that name the class or the texture of the image name the texture: " in answer.text
     assert [gallery.verdict for gallery in answer.galleries] == ["wrong", "right"]
     assert "by chance" in answer.beneath[0]
 

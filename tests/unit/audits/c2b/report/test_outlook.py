@@ -113,6 +113,7 @@ def test_the_head_says_which_images_and_classifiers_its_accuracies_leave_out():
     said = accuracies_in_brief(accuracies(cells), names, 100)
     assert said[0].replace("\u202f", " ") == "net 0: 30 of 60 answers right (50 %)."
     assert said[3] == "2 more classifiers below."
-    assert "of the run’s 100 images, those of one attribute of each class" in said[4]
+    assert "of the images of one attribute for each class, " in said[4]
+    assert "not of all 100 images of the run" in said[4]
     of_one = accuracies_in_brief(accuracies(cells)[:1], {"0": "net"}, 60)  # labelled: every attribute has them all
     assert len(of_one) == 1

@@ -22,6 +22,7 @@ from c2b_ray.audits.c2b.report.overview import (
     overview_article,
     pooled_article,
     pooled_sentence,
+    strongest_pooled,
     taken,
 )
 from c2b_ray.audits.c2b.report.page import write_report
@@ -194,6 +195,15 @@ def test_one_effect_over_the_classes_is_one_sentence_with_its_classes_beneath() 
     assert told.sentence.startswith("Over 3 classes, M does less well when weather is fog (φ\u00a0−0.10")
     assert told.beneath == ["car −0.20 ◇, bus −0.10 ◇, van 0.00 ◇"]
     assert "1 finding, 0 clear" in line.text
+
+
+def test_of_two_values_that_differ_alike_the_one_that_is_worse_leads() -> None:
+    rows = [
+        {"bias_class": "clear", "phi": 0.5, "verdict": "for"},
+        {"bias_class": "fog", "phi": -0.49999999999999994, "verdict": "against"},
+        {"bias_class": "day", "phi": 0.6, "verdict": "for"},
+    ]
+    assert [row["bias_class"] for row in strongest_pooled(rows)] == ["day", "fog", "clear"]
 
 
 def test_what_does_not_count_is_counted_by_reason(tmp_path: Path) -> None:
