@@ -236,7 +236,9 @@ def _in_process(args: argparse.Namespace, side: str, table: Path) -> dict[str, A
     command += [] if args.distinct is None else ["--distinct", str(args.distinct)]
     report = table.parent / "side.json"
     spans = watched([*command, "--report", str(report)])
-    numbers = {f"{what} to {name}": round(span[key], 2) for name, span in spans.items() for what, key in MEASURES.items()}
+    numbers = {
+        f"{what} to {name}": round(span[key], 2) for name, span in spans.items() for what, key in MEASURES.items()
+    }
     return {**numbers, **json.loads(report.read_text())}
 
 
