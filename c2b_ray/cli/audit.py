@@ -11,7 +11,8 @@ import typer
 from c2b_ray.audits.audit import audit_named
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.progress import Log, Placement, log_run, session, trackers
-from c2b_ray.errors import ConfigError
+from c2b_ray.errors import ConfigError, SourceError
+from c2b_ray.storage import files
 from c2b_ray.storage.run import Run, load_run
 
 if TYPE_CHECKING:
@@ -103,9 +104,14 @@ def drafted_audit(
 ) -> DraftedAudit | None:
     """Returns the audit of labelled images, and says on standard error what was found; None where `source` is an audit
     file. `choices`: --task, --image-column, --class-column and --root."""
-    from c2b_ray.audits.c2b.from_images import Choices, are_images, drafted
+    from c2b_ray.audits.c2b.from_images import AUDIT_FILES, TABLES, Choices, are_images, drafted
 
     if not are_images(source):
+        if (classifier or any(one is not None for one in choices)) and not source.lower().endswith(AUDIT_FILES):
+            problem = "no table of images" if files.exists(source) else "no such file or folder"
+            raise SourceError(
+                f"{source}: {problem}; expected a folder of images, or a table that ends in {', '.join(TABLES)}"
+            )
         if classifier or any(one is not None for one in choices):
             raise ConfigError(
                 "",

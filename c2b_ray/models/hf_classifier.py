@@ -11,11 +11,13 @@ only, each tensor of the model from the file (`transformers_weights`), and no co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import nn
@@ -35,6 +37,8 @@ from c2b_ray.tables import content_id
 
 _OPTIONS = options_of("classifier", "hf")
 _CONFIG, _PROCESSOR = "config.json", "preprocessor_config.json"
+_ADAPTER = "adapter_config.json"
+_UNIT = "pixels from 0 to 1"
 
 
 def load(spec: Spec) -> TorchClassifier:
@@ -45,6 +49,8 @@ def load(spec: Spec) -> TorchClassifier:
     with _refused(spec, directory):
         loaded = load_strictly(AutoModelForImageClassification, directory, selection_of(spec), **_LOCAL)
         processor = cast(Any, AutoImageProcessor).from_pretrained(directory, **_LOCAL)
+        if not _is_of_one_size(processor):
+            runtime = replace(runtime, batch=1)
     description = _known(spec, directory, loaded.model.config, processor, loaded.facts)
     module = with_complement(_Logits(loaded.model), loaded.model.config.num_labels)
     return TorchClassifier(
@@ -64,6 +70,7 @@ def describe(spec: Spec) -> Description:
     with _refused(spec, directory):
         config, processor = (kind.from_pretrained(directory, **_LOCAL) for kind in (AutoConfig, AutoImageProcessor))
         facts = check_header(AutoModelForImageClassification, directory, selection_of(spec), **_LOCAL)
+        _is_of_one_size(processor)  # or what keeps it from preparing any picture
     return _known(spec, directory, config, processor, facts)
 
 
@@ -72,7 +79,14 @@ _LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
 def _directory(spec: Spec) -> Path:
     options = spec.options_among(_OPTIONS)
-    return weights.directory(spec.name, spec.text, options.get("revision"), ["*.json"])
+    directory = weights.directory(spec.name, spec.text, options.get("revision"), ["*.json"])
+    if (directory / _ADAPTER).is_file():
+        # transformers would take the other weights from wherever this file says, and a revision would not know them.
+        raise WeightsError(
+            f"{spec.text}: {directory} holds a PEFT adapter ({_ADAPTER}), whose other weights lie elsewhere; merge it "
+            "into its model with `merge_and_unload()`, and give the folder to which `save_pretrained` then writes"
+        )
+    return directory
 
 
 @contextmanager
@@ -125,6 +139,13 @@ def _head(spec: Spec, config: Any) -> tuple[Head | None, str]:
     return ("sigmoid", f"{_CONFIG} (problem_type)") if problem == "multi_label_classification" else (None, "")
 
 
+def _is_of_one_size(processor: Any) -> bool:
+    """Tells whether pictures of every shape are prepared as tensors of one, so that several make a batch. Raises what
+    the processor raises where it cannot prepare pictures at all."""
+    prepare = _Processed(processor)
+    return len({prepare(Image.new("RGB", size)).shape for size in ((96, 64), (64, 96), (80, 80))}) == 1
+
+
 def _processing(processor: Any) -> Iterator[ModelFact]:
     """Yields what the image processor does."""
     settings = processor.to_dict()
@@ -133,11 +154,20 @@ def _processing(processor: Any) -> Iterator[ModelFact]:
         if settings.get("do_center_crop") and settings.get("crop_size"):
             value += f", crop {' × '.join(str(side) for side in settings['crop_size'].values() if side)}"
         yield ModelFact("input size", value, _PROCESSOR)
+    scaled = _scaled(settings)
     if settings.get("do_normalize", True) and settings.get("image_mean") and settings.get("image_std"):
-        yield ModelFact("normalisation", normalisation_words(settings["image_mean"], settings["image_std"]), _PROCESSOR)
+        mean, std = (np.atleast_1d(settings[name]).tolist() for name in ("image_mean", "image_std"))
+        of = "" if scaled == _UNIT else f" of {scaled}"
+        yield ModelFact("normalisation", normalisation_words(mean, std) + of, _PROCESSOR)
     else:
-        scaled = "pixels from 0 to 1" if settings.get("do_rescale", True) else "none"
-        yield ModelFact("normalisation", scaled, _PROCESSOR)
+        yield ModelFact("normalisation", scaled if settings.get("do_rescale", True) else "none", _PROCESSOR)
+
+
+def _scaled(settings: Mapping[str, Any]) -> str:
+    """Returns the range of the pixels before they are normalised."""
+    factor = settings.get("rescale_factor") if settings.get("do_rescale", True) else 1
+    offset = 1 if settings.get("rescale_offset") else 0
+    return f"pixels from {-offset} to {255 * (1 / 255 if factor is None else factor) - offset:.4g}"
 
 
 class _Logits(nn.Module):

@@ -340,6 +340,11 @@ def _preprocessing(spec: Spec, module: Any) -> dict[str, Any]:
     data: dict[str, Any] = resolve_model_data_config(  # type: ignore[no-untyped-call]
         module, arguments, use_test_size=not truth(spec, "use_train_size", False)
     )
+    if data["interpolation"] not in _INTERPOLATIONS:  # "random" would answer otherwise each time
+        raise SpecError(
+            f"{spec.text}: its settings say interpolation {data['interpolation']!r}; state one with ?interpolation=: "
+            f"{', '.join(_INTERPOLATIONS)}"
+        )
     if data["input_size"][0] != 3:
         raise SpecError(f"{spec.text}: takes {data['input_size'][0]} channels, not red, green and blue")
     config = module.pretrained_cfg

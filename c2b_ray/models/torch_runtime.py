@@ -11,7 +11,8 @@ import ctypes
 import logging
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -231,6 +232,24 @@ def with_complement(module: nn.Module, outputs: int) -> nn.Module:
     return WithComplement(module) if outputs == 1 else module
 
 
+@contextmanager
+def refused_pictures() -> Iterator[None]:
+    """Turns what a library raises about pictures, such as their size, into WeightsError.
+
+    Failures of the device keep their type: others handle them.
+    """
+    try:
+        yield
+    except (torch.OutOfMemoryError, torch.AcceleratorError):
+        raise
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300].rstrip(" .")
+        raise WeightsError(
+            f"the classifier fails on pictures as they are prepared for it: {reason}. If their size or channels do not "
+            "suit it, correct them in the spec or in the file that states the preprocessing"
+        ) from error
+
+
 class TorchClassifier:
     """A classification module with its preprocessing and label names; implements `roles.Classifier`.
 
@@ -275,7 +294,8 @@ class TorchClassifier:
         return self._answers(images, self.preparation.prepared)
 
     def _answers(self, rows: Any, prepare: Any) -> Floats:
-        logits = self.checked(run(self.compute, rows, prepare, self.runtime))
+        with refused_pictures():
+            logits = self.checked(run(self.compute, rows, prepare, self.runtime))
         if len(overflowed := self.beyond(logits)):
             part: Any = rows[overflowed] if isinstance(rows, np.ndarray) else [rows[i] for i in overflowed]
             logits[overflowed] = run(self.exact, part, prepare, self.exactly)

@@ -391,11 +391,15 @@ def measure(
     check_unchanged(run, partial(wanted, rows, revision), load, runner, "properties")
     run.begin_writing()
     measure_images(runner, (rows, revision), load, run.location("properties"), on_progress)
-    derived, reasons = derived_properties(
-        pa.concat_tables(_measured(run, revision, [image_property.column for image_property in attributes.to_measure])),
-        attributes.to_measure,
-        attributes.of,
-    )
+    columns = [image_property.column for image_property in attributes.to_measure]
+    measured = pa.concat_tables(_measured(run, revision, ["error", *columns]))
+    if measured.num_rows and not measured["error"].null_count:
+        raise SourceError(
+            f"{run.path}: none of its {measured.num_rows:,} images can be read; the first reason: "
+            f"{measured['error'][0]}. Mend the cause, delete {run.location('properties')}, where the failures are "
+            "noted, and run the audit again"
+        )
+    derived, reasons = derived_properties(measured.drop_columns(["error"]), attributes.to_measure, attributes.of)
     return replace(attributes.and_derived(derived, reasons), to_measure=())
 
 

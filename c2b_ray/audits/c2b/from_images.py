@@ -33,6 +33,7 @@ from c2b_ray.steps.labels import spellings
 from c2b_ray.steps.synonyms import Words, key
 from c2b_ray.storage import files, is_remote, resolve
 from c2b_ray.storage.confined import located, path_below
+from c2b_ray.storage.folders import is_image
 from c2b_ray.storage.labelled import IMAGE, TARGET, LabelledTable, class_names
 from c2b_ray.storage.labelled_rows import LABEL, Rows, open_rows
 from c2b_ray.storage.manifest import read_yaml
@@ -116,8 +117,8 @@ def match_classes(classes: Sequence[str], labels: Sequence[str], in_order: Seque
                 [*label_names, *imagenet_names]
                 for label_names, imagenet_names in zip(names, _imagenet_names(), strict=True)
             ]
-            return _match_of(classes, labels, names, imagenet=True)
-        return _match_of(classes, labels, names)
+            return _with_numbers_told(_match_of(classes, labels, names, imagenet=True), labels)
+        return _with_numbers_told(_match_of(classes, labels, names), labels)
     if len(labels) == IMAGENET:
         space = _imagenet_names()
         result = _match_of(classes, [label_names[0] for label_names in space], space, imagenet=True)
@@ -132,6 +133,19 @@ def match_classes(classes: Sequence[str], labels: Sequence[str], in_order: Seque
         return LabelMatches(matches, (), assumed, dict(enumerate(numbered)))
     why = f"the classifier does not name its {len(labels):,} outputs"
     return LabelMatches((), tuple(Unmatched(name, why) for name in classes))
+
+
+def _with_numbers_told(matching: LabelMatches, labels: Sequence[str]) -> LabelMatches:
+    """Returns `matching` with the assumption that classes which are numbers count the outputs: nothing tells a table
+    that was numbered in another order."""
+    pairs = [
+        f"{class_match.target_class} {labels[class_match.labels[0]]}"
+        for class_match in matching.matches
+        if class_match.how == "number"
+    ]
+    if not pairs:
+        return matching
+    return replace(matching, assumed=f"classes are taken to be the numbers of the classifier's outputs: {_few(pairs)}")
 
 
 def _match_of(
@@ -169,7 +183,7 @@ def _rules(
     for i, label_names in enumerate(names):
         for name in label_names:
             by_key[key(name)].add(i)
-    numbered = all(map(_is_number, classes)) and not any(
+    numbered = _are_positions(classes, len(names)) and not any(
         _is_number(name) for label_names in names for name in label_names
     )
     kinds = imagenet_kinds()
@@ -193,6 +207,18 @@ def _rules(
         "synonym": of_synonym,
         "kind": lambda name: below.get(normalise(name)) or below.get(" ".join(key(name)), []),
     }
+
+
+def _are_positions(classes: Sequence[str], outputs: int) -> bool:
+    """Returns whether classes are numbers of outputs, which begin at 0.
+
+    Numbers without a 0 of which one is beyond the last output begin elsewhere, most often at 1: each would stand for
+    its neighbour.
+    """
+    if not all(map(_is_number, classes)):
+        return False
+    numbers = [int(name) for name in classes]
+    return 0 in numbers or max(numbers, default=0) < outputs
 
 
 def _positions(names_by_position: Iterable[tuple[int, Iterable[str]]]) -> dict[str, list[int]]:
@@ -250,6 +276,7 @@ def _is_number(name: str) -> bool:
 
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
+AUDIT_FILES = (".yaml", ".yml", ".json")
 FIELD = "images.table"
 IMAGE_NAMES = (
     "image", "img", "file", "filename", "filepath", "path", "imagepath", "imgpath", "imagefile", "imagename", "imgname",
@@ -312,7 +339,7 @@ def are_images(source: object) -> bool:
         return False
     if str(source).lower().endswith(TABLES):
         return True
-    if str(source).lower().endswith((".yaml", ".yml", ".json")):
+    if str(source).lower().endswith(AUDIT_FILES):
         return False
     try:
         filesystem, path = resolve(source)
@@ -459,6 +486,11 @@ def _image_column(rows: Rows, location: str) -> str:
     texts = [name for name in rows.schema.names if name not in pictures and _is_text(rows.schema.field(name).type)]
     candidates = _usual(pictures, IMAGE_NAMES) or pictures or _usual(texts, IMAGE_NAMES)
     if not candidates:
+        if any(is_image(name) for name in rows.schema.names):
+            raise SourceError(
+                f"{location}: its first line names an image ({', '.join(rows.schema.names[:3])}), where the names of "
+                "the columns are expected; write a line such as file,label above it"
+            )
         raise ConfigError(
             "--image-column",
             f"no column of {location} is called as columns of images are; name it: {', '.join(rows.schema.names[:20])}",
@@ -522,13 +554,16 @@ def _counts(table: LabelledTable) -> dict[str, int]:
     for row in pc.value_counts(column.drop_null()).to_pylist():
         counts[spelt[normalise(row["values"])]] += row["counts"]
     if not counts:
-        names = files.entries(table.location) if files.is_directory(table.location) else []
-        tables = [name for name in names if name.lower().endswith((".csv", ".tsv"))]
-        remedy = "put each class's images into a folder of its name"
-        if tables:
-            remedy = f"audit a table that names them, such as {table.location.rstrip('/')}/{tables[0]}; or {remedy}"
+        remedy = f"{_tables_named(table.location)}put each class's images into a folder of its name"
         raise SourceError(f"{table.location}: no image has a class; {remedy}")
     return counts
+
+
+def _tables_named(location: str) -> str:
+    """Returns the remedy of a folder that holds a table, up to the next remedy; an empty text where it holds none."""
+    names = files.entries(location) if files.is_directory(location) else []
+    tables = [name for name in names if name.lower().endswith((".csv", ".tsv"))]
+    return f"audit a table that names them, such as {location.rstrip('/')}/{tables[0]}; or " if tables else ""
 
 
 def _numbered(table: LabelledTable, counts: Mapping[str, int], location: str) -> list[str] | None:
@@ -557,12 +592,21 @@ def _no_class(matching: LabelMatches, labels: Sequence[str], location: str) -> C
         count = f"it has {len(labels):,} outputs, and {location} {len(matching.unmatched):,} classes"
         return ConfigError("classifier", f"{count}; {NAME_LABELS}")
     examples = ", ".join(repr(class_match.target_class) for class_match in matching.unmatched[:_LISTED])
+    numbers = [one.target_class for one in matching.unmatched]
+    if all(map(_is_number, numbers)) and not _are_positions(numbers, len(labels)):
+        low, high = min(map(int, numbers)), max(map(int, numbers))
+        return ConfigError(
+            "classes",
+            f"the classes of {location} are numbers from {low} to {high}, and the classifier's outputs are numbered "
+            f"from 0 to {len(labels) - 1} ({_few(labels)}); write an audit file with `label_map`, which says what each "
+            "number stands for",
+        )
     close = [name for class_match in matching.unmatched for name in class_match.nearest]
     hint = f"the nearest labels: {', '.join(dict.fromkeys(close))}" if close else f"its labels: {_few(labels)}"
+    remedy = f"{_tables_named(location)}write an audit file with `label_map`, or rename the classes"
     return ConfigError(
         "classes",
-        f"no class of {location} is a label of the classifier ({examples}); {hint}. Write an audit file with "
-        "`label_map`, or rename the classes",
+        f"no class of {location} is a label of the classifier ({examples}); {hint}. {remedy[0].upper()}{remedy[1:]}",
     )
 
 

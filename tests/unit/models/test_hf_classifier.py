@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
+from PIL import Image
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForImageClassification,
+    ResNetConfig,
+    ResNetForImageClassification,
+    ViTConfig,
+    ViTForImageClassification,
+    ViTImageProcessor,
+)
 
+from c2b_ray.errors import WeightsError
 from c2b_ray.models import catalog
 
 
@@ -41,3 +54,66 @@ def test_facts_say_where_each_setting_was_read(folder: Path) -> None:
     stated = catalog.describe("classifier", f"hf:{folder}?labels={names}")
     assert stated is not None
     assert not any(fact.assumed for fact in stated.facts)
+
+
+def _stated(folder: Path, settings: dict[str, Any]) -> None:
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+
+
+def _pictures() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 256, (h, w, 3), dtype=np.uint8) for h, w in ((64, 64), (40, 90), (90, 40), (20, 20))]
+
+
+@pytest.mark.parametrize(
+    ("settings", "normalisation"),
+    [
+        ({"image_mean": 0.5, "image_std": 0.25}, "mean 0.5, std 0.25"),
+        ({"do_rescale": False}, "mean 0.4, std 0.5 of pixels from 0 to 255"),
+        ({"rescale_factor": 1 / 127.5}, "mean 0.4, std 0.5 of pixels from 0 to 2"),
+        ({"do_normalize": False}, "pixels from 0 to 1"),
+        # Pictures keep their proportions: no two of them make a batch.
+        ({"size": {"shortest_edge": 40}}, "mean 0.4, std 0.5"),
+    ],
+)
+def test_each_setting_of_the_processor_answers_as_transformers_does(
+    tmp_path: Path, settings: dict[str, Any], normalisation: str
+) -> None:
+    torch.manual_seed(0)
+    config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], layer_type="basic", num_labels=3)
+    ResNetForImageClassification(config).save_pretrained(tmp_path)
+    ViTImageProcessor(size={"height": 32, "width": 32}, image_mean=[0.4] * 3).save_pretrained(tmp_path)
+    _stated(tmp_path, settings)
+    model, processor = (
+        AutoModelForImageClassification.from_pretrained(tmp_path),
+        AutoImageProcessor.from_pretrained(tmp_path),
+    )
+    pictures = _pictures()
+    with torch.no_grad():
+        inputs = [processor(images=Image.fromarray(picture), return_tensors="pt") for picture in pictures]
+        expected = torch.cat([model.eval()(**one).logits for one in inputs]).numpy()
+    classifier = catalog.classifier(f"hf:{tmp_path}?device=cpu")
+    np.testing.assert_allclose(classifier.logits(pictures, list("abcd")), expected, rtol=1e-5, atol=1e-5)
+    facts = {fact.name: fact.value for fact in catalog.description_of(classifier).facts}
+    assert facts["normalisation"] == normalisation
+
+
+def test_a_processor_that_prepares_nothing_is_refused_before_the_run(folder: Path) -> None:
+    _stated(folder, {"resample": 4})  # which its library knows and cannot compute
+    for read in (catalog.classifier, lambda spec: catalog.describe("classifier", spec)):
+        with pytest.raises(WeightsError, match="makes no image classifier of it"):
+            read(f"hf:{folder}")
+
+
+def test_pictures_of_a_size_that_the_model_does_not_take_are_no_crash(folder: Path) -> None:
+    _stated(folder, {"size": {"height": 48, "width": 48}})
+    with pytest.raises(WeightsError, match=r"48\*48.*correct them in the spec or in the file that states"):
+        catalog.classifier(f"hf:{folder}?device=cpu").logits(_pictures(), list("abcd"))
+
+
+def test_an_adapter_is_refused_because_its_other_weights_lie_elsewhere(folder: Path) -> None:
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "somewhere"}))
+    for read in (catalog.classifier, lambda spec: catalog.describe("classifier", spec)):
+        with pytest.raises(WeightsError, match=r"holds a PEFT adapter.*merge_and_unload"):
+            read(f"hf:{folder}")

@@ -166,6 +166,16 @@ def test_a_size_that_the_architecture_cannot_take_is_refused(tmp_path: Path) -> 
         catalog.describe("classifier", f"{spec}&size=96")
 
 
+def test_an_interpolation_that_is_drawn_for_each_picture_is_refused(tmp_path: Path) -> None:
+    save_for_hf(timm.create_model("test_resnet", num_classes=3), tmp_path, safe_serialization=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["pretrained_cfg"]["interpolation"] = "random"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(SpecError, match="interpolation 'random'; state one with"):
+        catalog.describe("classifier", f"timm:{tmp_path}")
+    assert catalog.describe("classifier", f"timm:{tmp_path}?interpolation=bicubic") is not None
+
+
 def test_hub_weights_are_the_safetensors_of_the_tag(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = []
     torch.manual_seed(0)

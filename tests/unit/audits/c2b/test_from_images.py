@@ -198,6 +198,54 @@ def test_a_table_beside_images_without_classes_is_named(tmp_path):
         drafted(tmp_path / "empty.csv", CONTROL)
 
 
+def test_a_table_beside_a_folder_of_images_is_named_where_no_folder_is_a_label(tmp_path):
+    folder_of(tmp_path / "set", images=2)
+    (tmp_path / "set/labels.csv").write_text("file,label\n0.png,bus\n")
+    with pytest.raises(ConfigError, match=r"Audit a table that names them, such as .*set/labels\.csv; or write"):
+        drafted(tmp_path / "set", CONTROL)
+
+
+def test_numbers_that_begin_at_1_are_no_positions_of_outputs(tmp_path):
+    (tmp_path / "answers.csv").write_text("file,red,green,blue\na/0.png,0.5,0.3,0.2\n")
+    answers = f"table:{tmp_path}/answers.csv"
+    folder_of(tmp_path / "a", **{"1": 1, "2": 1, "3": 1})
+    with pytest.raises(
+        ConfigError, match=r"numbers from 1 to 3, and the classifier's outputs are numbered from 0 to 2"
+    ):
+        drafted(tmp_path / "a", answers)
+    # A 0 shows where they begin: what is beyond the outputs is no class, such as 255 for "not known".
+    folder_of(tmp_path / "b", **{"0": 1, "1": 1, "255": 1})
+    draft = drafted(tmp_path / "b", answers)
+    assert draft.fields["label_map"] == {"0": ["red"], "1": ["green"]}
+    assert any("255 (1 image) is not audited" in line for line in draft.warnings)
+    assert "classes are taken to be the numbers of the classifier's outputs: 0 red, 1 green" in draft.warnings
+
+
+def test_a_table_without_a_header_is_told_so(tmp_path):
+    folder_of(tmp_path / "images", bus=2)
+    with pytest.raises(SourceError, match=r"first line names an image.*write a line such as file,label above it"):
+        drafted(table_of(tmp_path / "t.csv", ["images/bus/0.png", "bus"], [["images/bus/1.png", "bus"]]), CONTROL)
+
+
+@pytest.mark.parametrize("name", ["nowhere", "list.txt"])
+def test_a_place_without_images_is_no_audit_file(tmp_path, c2b, name):
+    (tmp_path / "list.txt").write_text("a.png 0")
+    status, _, err = c2b("audit", tmp_path / name, "--classifier", CONTROL)
+    assert status == 2
+    assert "expected a folder of images, or a table that ends in .csv" in err
+    assert "audit file" not in err
+
+
+def test_a_folder_of_which_no_image_can_be_read_is_told_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("bus", "boat"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(3):
+            (tmp_path / "photos" / name / f"{number}.png").write_text("no picture")
+    with pytest.raises(SourceError, match=r"none of its 6 images can be read; the first reason: .*not an image"):
+        c2b_ray.audit(str(tmp_path / "photos"), classifier=CONTROL, out=str(tmp_path / "run"), via="here")
+
+
 def test_only_images_are_taken_for_images(tmp_path):
     folder_of(tmp_path / "photos", bus=1)
     (tmp_path / "audit.yaml").write_text("task: t")
