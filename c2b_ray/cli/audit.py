@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -113,6 +115,7 @@ def drafted_audit(
                 f"{source}: {problem}; expected a folder of images, or a table that ends in {', '.join(TABLES)}"
             )
         if classifier or any(one is not None for one in choices):
+            _refuse_annotations(source)
             raise ConfigError(
                 "",
                 f"{source} is an audit file, which says itself what --classifier and the other options are for; edit "
@@ -127,6 +130,20 @@ def drafted_audit(
     for text in draft.warnings:
         show.note(f"warning: {text}")
     return draft
+
+
+def _refuse_annotations(source: str) -> None:
+    """Raises SourceError for a JSON file that lists images and their annotations, as COCO's do, and is no audit."""
+    if not source.lower().endswith(".json") or not files.exists(source):
+        return
+    with suppress(ValueError):  # no JSON: the reader of audit files says so
+        content = json.loads(files.read_bytes(source))
+        if isinstance(content, dict) and not {"images", "annotations"} <= set(content):
+            return
+        raise SourceError(
+            f"{source} lists annotations and is no audit file; expected a folder of images, or a table with a column "
+            "of images and one of their classes, such as a CSV file that is made of it"
+        )
 
 
 def _written(draft: DraftedAudit, images: str, out: str | None) -> str:

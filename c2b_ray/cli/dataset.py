@@ -93,7 +93,9 @@ def build(
 
 
 def _tell(built: BuildResult) -> None:
-    drops = ", ".join(f"{words.count(count)} {reason}" for reason, count in built.drops.items()) or "none"
+    drops = (
+        ", ".join(f"{words.count(count)} {reason.replace('_', ' ')}" for reason, count in built.drops.items()) or "none"
+    )
     images = f"{words.count(built.rows)} of {words.plural(built.draws, 'image')}"
     show.line(f"{images} in {words.plural(built.shards, 'shard')} at {built.out}; dropped: {drops}")
     for name, count in built.without_value.items():

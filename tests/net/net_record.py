@@ -31,7 +31,7 @@ VOLATILE_KEYS = re.compile(
 )
 VOLATILE_TEXT = (
     (re.compile(r"\b\d{1,2} [A-Z][a-z]+ \d{4}(?:, \d\d:\d\d UTC)?"), "<date>"),
-    (re.compile(r"│ +[\d,.]+ │ +[\d.,]+ to [\d.,]+ │"), "│ <rate> │ <time> │"),
+    (re.compile(r"│ +[\d,.]+ │ +(?:[\d.,]+ to|below) [\d.,]+ │"), "│ <rate> │ <time> │"),
     (re.compile(r"\b[0-9a-f]{32}\b|\b[0-9a-f]{64}\b"), "<digest>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|\+00:00| UTC)?)?"), "<date>"),
     (re.compile(r"\b\d[\d,]*(?:\.\d+)?[ \u00a0\u202f]?(?:ms|s|min|h|seconds?|minutes?|hours?)\b"), "<time>"),

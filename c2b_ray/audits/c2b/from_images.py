@@ -507,7 +507,9 @@ def _class_column(rows: Rows, location: str, image: str, labels: Sequence[str]) 
     if not candidates:
         raise ConfigError(
             "--class-column",
-            f"no column of {location} is called as columns of classes are; name it: {', '.join(names[:20]) or 'none'}",
+            f"no column of {location} is called as columns of classes are; name it: {', '.join(names[:20]) or 'none'}. "
+            "Classes that have a column of 0 and 1 each are named in an audit file: `columns: {target_class: "
+            "[red, green]}` under `images`",
         )
     if len(candidates) == 1 or TARGET in candidates:
         return TARGET if TARGET in candidates else candidates[0]

@@ -1,6 +1,8 @@
 """What is shown while a command runs, and of names that would act on the terminal."""
 
 import re
+import subprocess
+import sys
 import time
 from importlib.resources import files
 
@@ -103,3 +105,5 @@ def test_the_version_is_said(c2b):
     assert (status, out) == (0, f"c2b-ray {c2b_ray.__version__}\n")
     assert re.match(r"\d+\.\d+", c2b_ray.__version__)
     assert files("c2b_ray").joinpath("py.typed").is_file()
+    by_name = subprocess.run([sys.executable, "-m", "c2b_ray", "--version"], capture_output=True, text=True, check=True)
+    assert by_name.stdout == out

@@ -303,6 +303,10 @@ def test_the_command_writes_the_file_before_it_runs_and_runs_what_it_wrote(tmp_p
     status, _, err = c2b("audit", "runs/first.yaml", "--classifier", "table:answers.csv")
     assert status == 2
     assert "is an audit file" in err
+    (tmp_path / "coco.json").write_text('{"images": [], "annotations": [], "categories": []}')
+    status, _, err = c2b("audit", "coco.json", "--classifier", "table:answers.csv")
+    assert status == 2
+    assert "coco.json lists annotations and is no audit file" in err
 
 
 def test_a_task_that_nobody_wrote_fits_into_the_file_however_long_the_names(tmp_path):
