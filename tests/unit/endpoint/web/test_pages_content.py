@@ -84,7 +84,7 @@ def test_the_list_says_what_each_audit_is_of_and_what_it_found(endpoint, visitor
     page = visitor("a").get("/ui/?name=nightly-two").text
     row = re.search(rf'<a href="/ui/audits/{job_id}">.*?</tr>', page, re.S)[0]
     assert f'<td class="word">{PLANTED}, {CONTROL}</td>' in row
-    assert "bus, weather snow: 10% right" in row
+    assert "bus, weather snow: 10\u202f% right" in row
     assert "findings" in row
 
 
