@@ -39,7 +39,7 @@ PLACEMENTS = {
     "two": "stages: {fetch: {batch: 256}, classify: {min_actors: 2, max_actors: 2, cpus: 0.5, batch: 40, threads: 2}}",
     "none": "",
 }
-COMMAND = [sys.executable, "-m", "c2b_ray.cli", "audit", "audit.yaml", "--json"]
+COMMAND = [sys.executable, "-m", "c2b_ray", "audit", "audit.yaml", "--json"]
 
 
 class Driver:

@@ -46,7 +46,7 @@ class Driver:
 
     def __init__(self, folder: Path, out: str, address: str) -> None:
         self.out = folder / out
-        command = [sys.executable, "-m", "c2b_ray.cli", "dataset", "build", "dataset.yaml", "--out", out]
+        command = [sys.executable, "-m", "c2b_ray", "dataset", "build", "dataset.yaml", "--out", out]
         command += ["--via", "actors", "--placement", "placement.yaml", "--json"]
         environment = program_environment(RAY_ADDRESS=address, RAY_AUTH_MODE="disabled")
         self._log: IO[str] = open(f"{self.out}.said", "a")  # noqa: SIM115 — as long as the process

@@ -120,7 +120,7 @@ def started(folder: Path) -> Iterator[Site]:
             quotas = {"concurrent_jobs": 10_000, "requests_per_second": 10_000.0, "burst": 100_000}
             fields = {"folder": str(folder), "database": url, "listen": listen, "via": "here", "runners": section}
             file.write_text(yaml.safe_dump({**fields, "quotas": quotas}))
-            command = [sys.executable, "-m", "c2b_ray.cli", "endpoint", kind, "--config", str(file)]
+            command = [sys.executable, "-m", "c2b_ray", "endpoint", kind, "--config", str(file)]
             parts.append(Part(f"{kind}-{number}", command, folder / f"{kind}-{number}.log", f"http://{listen}"))
             config = read_endpoint(file)
         assert config is not None

@@ -92,7 +92,7 @@ def main() -> int:
     file.write_text(yaml.safe_dump({"folder": str(folder / "endpoint"), "listen": f"127.0.0.1:{PORT}", "via": "here"}))
     config = read_endpoint(file)
     began = time.monotonic()
-    command = [sys.executable, "-m", "c2b_ray.cli", "endpoint", "--config", str(file)]
+    command = [sys.executable, "-m", "c2b_ray", "endpoint", "--config", str(file)]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "HF_HUB_OFFLINE": "1"})
     try:

@@ -69,7 +69,7 @@ def main() -> None:
         else:
             of_shapes(folder, arguments.real)
             spec = f"onnx:{arguments.real.resolve()}/mobilenet_v2_imagenet1k.onnx?mean=0.5&std=0.5"
-        command = [sys.executable, "-m", "c2b_ray.cli", "audit", "photos", "--classifier", spec]
+        command = [sys.executable, "-m", "c2b_ray", "audit", "photos", "--classifier", spec]
         began = time.monotonic()
         done = subprocess.run(command, cwd=name, check=True, capture_output=True, text=True)
         wall = time.monotonic() - began

@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
-from llvmlite import binding as llvm
 from numpy.typing import NDArray
 
 _LONGEST_COMPILATION_S = 60.0
@@ -127,9 +126,18 @@ def _call(address: int, name: str, types: Sequence[str]) -> Callable[..., None]:
     return call
 
 
+@cache
+def _llvm() -> Any:
+    """Returns llvmlite's binding. It is imported here: most of what this package serves calls no kernel."""
+    from llvmlite import binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    return binding
+
+
 def _loaded(code: bytes, name: str) -> int:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+    llvm = _llvm()
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
@@ -184,6 +192,7 @@ def _key(module: str) -> str:
     spec = find_spec(module)
     assert spec is not None
     assert spec.origin is not None
+    llvm = _llvm()
     sources = [Path(spec.origin).read_bytes(), Path(__file__).read_bytes()]
     settings = [version("numba"), version("llvmlite"), llvm.get_default_triple(), llvm.get_host_cpu_name()]
     text = "\0".join([*settings, llvm.get_host_cpu_features().flatten()])
@@ -194,14 +203,13 @@ def _compiled(module: str, name: str) -> bytes:
     """Returns a function's types, in a line, and its object file, from what numba hands to LLVM."""
     function = getattr(import_module(module), name)
     ((signature, compiled),) = function.overloads.items()
+    llvm = _llvm()
     intermediate = llvm.parse_assembly(_WRAPPERS.sub("", function.inspect_llvm(signature)))
     foreign = [f.name for f in intermediate.functions if f.is_declaration and not f.name.startswith("llvm.")]
     used = [f for f in foreign if f"@{f}(" in re.sub(r"^declare .*$", "", str(intermediate), flags=re.MULTILINE)]
     if used:
         raise RuntimeError(f"{module}.{name} calls {', '.join(used)}: it must work in the arrays that it is given")
     text = f"{intermediate}\n{_entry(intermediate.get_function(compiled.fndesc.llvm_func_name), name)}"
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
     types = [f"{one.dtype} {one.ndim}" if hasattr(one, "ndim") else _NUMBER for one in signature]
     return ",".join(types).encode() + b"\n" + bytes(_machine().emit_object(llvm.parse_assembly(text)))
 
@@ -224,6 +232,7 @@ def _entry(function: Any, name: str) -> str:
 
 
 def _machine() -> Any:
+    llvm = _llvm()
     features = llvm.get_host_cpu_features().flatten()
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=3, jit=True)

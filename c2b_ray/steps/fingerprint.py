@@ -5,17 +5,14 @@ It knows pixels, and imports little: processes that decode pictures start with i
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from c2b_ray.compiled import Room, kernel
 from c2b_ray.roles import Pixels
-
-if TYPE_CHECKING:
-    from c2b_ray.compiled import Room
 
 SIDE = 8
 HASH = 8
@@ -51,25 +48,19 @@ def fingerprint(pixels: Pixels, size: tuple[int, int] | None = None) -> bytes:
 
 
 def _compiled(lines: NDArray[np.uint8], height: int, width: int) -> bytes:
-    room, mark_of = _kernel()
     result = np.empty(HASH + SIDE * SIDE * 3, np.uint8)
-    mark_of(lines, height, width, *room(lines.shape[1]), result)
+    kernel("c2b_ray.steps.area_sums", "mark_of")(lines, height, width, *_ROOM(lines.shape[1]), result)
     return result.tobytes()
 
 
-@cache
-def _kernel() -> tuple[Room, Callable[..., None]]:
-    from c2b_ray.compiled import Room, kernel  # imported here: a process that sees small pictures alone does without
-
-    room = Room(
-        lambda levels: (
-            np.empty(levels, np.uint16),
-            np.empty((SIDE, levels), np.int64),
-            np.empty((SIDE, SIDE, 3), np.int64),
-            np.empty((SIDE, SIDE + 1, 3), np.int64),
-        )
+_ROOM = Room(
+    lambda levels: (
+        np.empty(levels, np.uint16),
+        np.empty((SIDE, levels), np.int64),
+        np.empty((SIDE, SIDE, 3), np.int64),
+        np.empty((SIDE, SIDE + 1, 3), np.int64),
     )
-    return room, kernel("c2b_ray.steps.area_sums", "mark_of")
+)
 
 
 def _sums(lines: NDArray[np.uint8], height: int, width: int) -> tuple[NDArray[Any], NDArray[Any]]:

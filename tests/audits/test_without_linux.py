@@ -46,7 +46,7 @@ def test_an_audit_of_a_folder_runs(tmp_path: Path) -> None:
             Image.fromarray(render(scene)).save(photos / name / f"{number:03}.png")
     gone = without_linux(tmp_path / "site", "-c", "import os; print(hasattr(os, 'posix_fadvise'))")
     assert gone.stdout == "False\n"
-    own = ("-m", "c2b_ray.cli")
+    own = ("-m", "c2b_ray")
     audited = without_linux(
         tmp_path / "site",
         *own,

@@ -32,7 +32,7 @@ class Parts:
         """Starts `api`, `dispatcher` or `runner`, as operators do."""
         if name == "runner":
             return self.site.runner()
-        command = [sys.executable, "-m", "c2b_ray.cli", "endpoint", name, "--config", str(self.site.file)]
+        command = [sys.executable, "-m", "c2b_ray", "endpoint", name, "--config", str(self.site.file)]
         with (self.site.file.parent / f"{name}.log").open("ab") as log:
             self.site.runners.append(subprocess.Popen(command, stderr=log, stdout=log, start_new_session=True))
         return self.site.runners[-1]

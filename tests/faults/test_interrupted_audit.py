@@ -20,7 +20,7 @@ PATIENCE_S = 120
 
 
 def audit(folder: Path, via: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "c2b_ray.cli", "audit", "audit.yaml", "--out", "run", "--json", "--via", via]
+    command = [sys.executable, "-m", "c2b_ray", "audit", "audit.yaml", "--out", "run", "--json", "--via", via]
     return subprocess.Popen(
         command,
         cwd=folder,

@@ -214,7 +214,7 @@ def test_a_run_whose_lease_is_lost_writes_nothing_more(s3, monkeypatch):
 
 
 def audit(folder: Path) -> subprocess.Popen:
-    command = [sys.executable, "-m", "c2b_ray.cli", "audit", "audit.yaml", "--out", "s3://photos/runs/one", "--json"]
+    command = [sys.executable, "-m", "c2b_ray", "audit", "audit.yaml", "--out", "s3://photos/runs/one", "--json"]
     command += ["--via", "actors"]
     return subprocess.Popen(
         command,

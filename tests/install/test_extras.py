@@ -106,7 +106,7 @@ def test_the_core_imports_nothing_of_an_extra() -> None:
     code = """
 import importlib, pkgutil
 EXCEPT = {  # for Ray Serve, MLflow and Weights & Biases
-    "c2b_ray.cli.__main__", "c2b_ray.audits.kit.served", "c2b_ray.audits.tracking.mlflow",
+    "c2b_ray.__main__", "c2b_ray.audits.kit.served", "c2b_ray.audits.tracking.mlflow",
     "c2b_ray.audits.tracking.wandb",
 }
 for room in ("audits", "cli", "engine", "report", "steps", "storage"):

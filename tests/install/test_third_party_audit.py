@@ -63,7 +63,7 @@ class Shell:
 
     def __call__(self, *arguments: str, status: int = 0, **environment: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "c2b_ray.cli", *arguments], cwd=self.folder, env=self.environment | environment,
+            [sys.executable, "-m", "c2b_ray", *arguments], cwd=self.folder, env=self.environment | environment,
             capture_output=True, text=True, timeout=240, check=False,
         )  # fmt: skip
         assert done.returncode == status, f"{arguments}\n{done.stdout}\n{done.stderr}"

@@ -113,7 +113,7 @@ def test_an_audit_goes_on_where_another_one_with_the_same_models_ends_first(tmp_
         "images": {"source": "labelled", "table": "scenes.parquet"},
     }
     (tmp_path / "audit.yaml").write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-m", "c2b_ray.cli", "audit", "audit.yaml", "--out", "run", "--via", "serve", "--json"]
+    command = [sys.executable, "-m", "c2b_ray", "audit", "audit.yaml", "--out", "run", "--via", "serve", "--json"]
     with backend("serve") as first:
         first.start()
         model = first.classifier(CLASSIFIER)()

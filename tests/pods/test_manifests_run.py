@@ -26,7 +26,7 @@ def here(folder: Path, *command: str) -> None:
     for name, text in JOB_FILES.items():
         (folder / name).write_text(text)
     done = subprocess.run(
-        [sys.executable, "-m", "c2b_ray.cli", *command, "--via", "here", "--json"],
+        [sys.executable, "-m", "c2b_ray", *command, "--via", "here", "--json"],
         cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -31,7 +31,7 @@ def started(folder: Path, settings: str) -> Iterator[tuple[subprocess.Popen[str]
     arguments = ["endpoint", "--config", "endpoint.yaml", "--folder", "site"]
     log = (folder / "log").open("wb")
     process = subprocess.Popen(
-        [sys.executable, "-m", "c2b_ray.cli", *arguments],
+        [sys.executable, "-m", "c2b_ray", *arguments],
         cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
     )  # fmt: skip
     log.close()

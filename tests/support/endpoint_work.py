@@ -74,7 +74,7 @@ class Site:
         assert running.ask_to_yield(self.db, job_id, lease)
 
     def runner(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "c2b_ray.cli", "endpoint", "runner", "--config", str(self.file)]
+        command = [sys.executable, "-m", "c2b_ray", "endpoint", "runner", "--config", str(self.file)]
         log = (self.file.parent / f"runner-{len(self.runners)}.log").open("ab")
         with log:
             self.runners.append(subprocess.Popen(command, stderr=log, stdout=log, start_new_session=True))

@@ -87,7 +87,7 @@ def _said(command: str) -> str:
         with contextlib.redirect_stdout(said):
             exec(compile(words[2], "<row>", "exec"), {"__name__": "__row__"})
         return said.getvalue()
-    start = {"c2b": [sys.executable, "-m", "c2b_ray.cli"], "python": [sys.executable]}[words[0]]
+    start = {"c2b": [sys.executable, "-m", "c2b_ray"], "python": [sys.executable]}[words[0]]
     done = subprocess.run([*start, *words[1:]], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
     if done.returncode:
         raise RuntimeError(f"{command}: exit status {done.returncode}: {done.stderr[-2000:]}")

@@ -10,21 +10,18 @@ Source: Pillow, src/libImaging/Resample.c (the two 8-bit passes).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from c2b_ray.compiled import Held, Room, kernel
 from c2b_ray.models.pixels.filters import Filter, weights
 from c2b_ray.roles import Pixels, Shape
-
-if TYPE_CHECKING:
-    from c2b_ray.compiled import Held, Room
-
 
 STRIP = 32
 """Rows that go across together: few enough to stay in a core's own cache, however wide the picture."""
@@ -63,43 +60,30 @@ def resize(
     lines, resized_lines = np.ascontiguousarray(image).reshape(len(image), -1), resized.reshape(out_height, -1)
     columns, x_arguments = _line(image.shape[1], width, first_column, out_width, kind)
     rows, y_arguments = _line(image.shape[0], height, top, out_height, kind)
-    _two_passes()(lines, *x_arguments, *y_arguments, *_room()(columns, rows, out_width), resized_lines)
+    two_passes = kernel("c2b_ray.models.pixels.resize_compiled", "two_passes")
+    two_passes(lines, *x_arguments, *y_arguments, *_ROOM(columns, rows, out_width), resized_lines)
     return resized
-
-
-@cache
-def _two_passes() -> Callable[..., None]:
-    # Imported here: most of what this package serves never resizes a picture.
-    from c2b_ray.compiled import kernel
-
-    return kernel("c2b_ray.models.pixels.resize_compiled", "two_passes")
 
 
 @lru_cache(maxsize=1024)
 def _line(old: int, new: int, begin: int, count: int, kind: Filter) -> tuple[int, tuple[Held, Held]]:
     """Returns of how many pixels of a line of `old` the pixels from `begin` on of `new` are sums, and their starts and
     weights."""
-    from c2b_ray.compiled import Held
-
     starts, taps = weights(old, new, begin, begin + count, kind)
     return int(starts[-1]) + taps.shape[1] - int(starts[0]), (Held(starts), Held(taps))
 
 
-@cache
-def _room() -> Room:
-    """Returns the arrays that the two passes work in: a transposed strip of rows before and after it goes across, all
-    rows after they went across, four rows woven into one, and the sums of a line."""
-    from c2b_ray.compiled import Room
-
-    return Room(
-        lambda columns, rows, out_width: (
-            np.empty((columns, 3 * STRIP), np.uint8),
-            np.empty((out_width, 3 * STRIP), np.uint8),
-            np.empty((rows + 3, 3 * out_width), np.uint8),
-            np.empty(4 * 3 * max(columns, out_width), np.uint8),
-            np.empty(3 * max(STRIP, out_width), np.int32),
-        )
+_ROOM = Room(
+    lambda columns, rows, out_width: (
+        np.empty((columns, 3 * STRIP), np.uint8),
+        np.empty((out_width, 3 * STRIP), np.uint8),
+        np.empty((rows + 3, 3 * out_width), np.uint8),
+        np.empty(4 * 3 * max(columns, out_width), np.uint8),
+        np.empty(3 * max(STRIP, out_width), np.int32),
     )
+)
+"""What the two passes work in: a transposed strip of rows before and after it goes across, all rows after they went
+across, four rows woven into one, and the sums of a line."""
 
 
 def goes_down_first(old: tuple[int, int], new: tuple[int, int]) -> bool:

@@ -72,7 +72,7 @@ def two_passes(
 ) -> None:  # fmt: skip
     """Resizes uint8 (height, width × 3) into `resized`, uint8 (pixels down, pixels across × 3).
 
-    Starts and weights are those of `resize`, and the arrays between them and `resized` are its `_room`.
+    Starts and weights are those of `resize`, and the arrays between them and `resized` are its `_ROOM`.
     """
     top, left = y_starts[0], x_starts[0]
     rows, columns = y_starts[-1] + y_weights.shape[1] - top, len(strip)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-COMMAND = [sys.executable, "-X", "importtime", "-m", "c2b_ray.cli"]
+COMMAND = [sys.executable, "-X", "importtime", "-m", "c2b_ray"]
 ENDS = {
     signal.SIGINT: (130, "interrupted; run the same command again to resume\n"),
     signal.SIGTERM: (143, "stopped by SIGTERM; run the same command again to resume\n"),
@@ -79,7 +79,7 @@ def test_a_signal_during_work_ends_in_one_line(number, tmp_path):
         command = [
             sys.executable,
             "-m",
-            "c2b_ray.cli",
+            "c2b_ray",
             "audit",
             str(tmp_path / "audit.yaml"),
             "--out",
