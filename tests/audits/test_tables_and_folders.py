@@ -115,7 +115,7 @@ def test_a_folder_of_damaged_pictures_alone_is_an_error_with_its_reason(tmp_path
 
 @pytest.mark.parametrize("redirection", [">&-", "2>&-", "<&- >&- 2>&-", "| true", "> /dev/full"])
 def test_an_output_that_nobody_reads_is_no_traceback(tmp_path: Path, redirection: str) -> None:
-    command = f"{sys.executable} -m c2b_ray.cli models {redirection}"
+    command = f"{sys.executable} -m c2b_ray models {redirection}"
     done = subprocess.run(["bash", "-c", f"{command}; exit ${{PIPESTATUS[0]}}"], capture_output=True, timeout=120)
     assert b"Traceback" not in done.stderr
     assert done.returncode == {"| true": 141, "> /dev/full": 2}.get(redirection, 0)
