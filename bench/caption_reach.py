@@ -44,7 +44,7 @@ def confirmed(random: np.random.Generator, rate: float, baseline: float, seen: f
         left -= plan.total
         sides = random.binomial(plan.captions, rates), random.binomial(plan.baselines, baseline)
         race = race.after(sides[0], plan.captions, sides[1], plan.baselines)
-    return bool(race.standing[0] == "failure")
+    return bool(race.verdicts[0] == "failure")
 
 
 def main() -> None:

@@ -162,7 +162,7 @@ def race_once(world: World, budget: int, random: np.random.Generator) -> dict[st
         left, calls = left - draws.total, calls + 1
         own, base = random.binomial(draws.captions, world.rates), random.binomial(draws.baselines, world.baselines)
         race = race.after(own, draws.captions, base[race.label], draws.baselines[race.label])
-    shown = np.flatnonzero(race.standing == "failure")
+    shown = np.flatnonzero(race.verdicts == "failure")
     plan = measure_draws(race, budget, budget)
     own, base = random.binomial(plan.captions, world.rates), random.binomial(plan.baselines, world.baselines)
     rates = failure_rates(own[shown], plan.captions[shown])

@@ -90,12 +90,12 @@ class Room:
         self._arrays, self._last = arrays, threading.local()
 
     def __call__(self, *sizes: int) -> tuple[Held, ...]:
-        last_sizes, held = getattr(self._last, "room", ((), ()))
+        last_sizes, arrays = getattr(self._last, "room", ((), ()))
         if last_sizes != sizes:
-            held = tuple(Held(array) for array in self._arrays(*sizes))
-            if sum(one.array.nbytes for one in held) <= _MOST_KEPT:
-                self._last.room = sizes, held
-        return held
+            arrays = tuple(Held(array) for array in self._arrays(*sizes))
+            if sum(one.array.nbytes for one in arrays) <= _MOST_KEPT:
+                self._last.room = sizes, arrays
+        return arrays
 
 
 def _numbers(array: NDArray[Any]) -> tuple[int, ...]:

@@ -438,12 +438,12 @@ class SharedMemory:
 
     def _of(self, size: int) -> mmap.mmap:
         """Returns the memory, of this size at least: another process may have made it larger."""
-        held = os.fstat(self._descriptor).st_size
-        if held < size:
-            held = -(-size // ROUNDED_TO) * ROUNDED_TO
-            os.ftruncate(self._descriptor, held)
+        file_size = os.fstat(self._descriptor).st_size
+        if file_size < size:
+            file_size = -(-size // ROUNDED_TO) * ROUNDED_TO
+            os.ftruncate(self._descriptor, file_size)
         if self._mapped is None or len(self._mapped) < size:
-            self._mapped = mmap.mmap(self._descriptor, held)
+            self._mapped = mmap.mmap(self._descriptor, file_size)
         return self._mapped
 
 

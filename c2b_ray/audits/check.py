@@ -245,17 +245,18 @@ def _answer(picture: Picture, row: NDArray[np.float64], question: Classification
 
 def _answer_of_each(picture: Picture, row: NDArray[np.float64], question: Classification) -> Answer:
     labels, groups = question.labels, _groups_of(picture, question)
-    own = class_probabilities(row[None], Classes(labels, tuple((i,) for i in range(len(labels)))), "sigmoid")[0]
+    each = Classes(labels, tuple((i,) for i in range(len(labels))))
+    probabilities = class_probabilities(row[None], each, "sigmoid")[0]
     least = {label: question.thresholds[number] - SAME for label, number in question.class_labels.of_label.items()}
     likeliest = np.argsort(-row, kind="stable").tolist()
     listed = [i for rank, i in enumerate(likeliest) if rank < TOP or any(i in group for group in groups)]
     return Answer(
         picture.name,
         picture.of_class,
-        tuple((labels[i], float(own[i])) for i in listed),
-        all(any(own[i] >= least[i] for i in group) for group in groups) if groups else None,
-        tuple(labels[i] for i in listed if i in least and own[i] >= least[i]),
-        tuple(labels[i] for i in listed if i in least and not own[i] >= least[i]),
+        tuple((labels[i], float(probabilities[i])) for i in listed),
+        all(any(probabilities[i] >= least[i] for i in group) for group in groups) if groups else None,
+        tuple(labels[i] for i in listed if i in least and probabilities[i] >= least[i]),
+        tuple(labels[i] for i in listed if i in least and not probabilities[i] >= least[i]),
     )
 
 

@@ -163,14 +163,14 @@ def extras(installed: Mapping[str, str], required: Sequence[Requirement], names:
     return [Row("extras", "ok", ", ".join(complete) or "none is installed"), *rows]
 
 
-def gpus(found: Sequence[Gpu], unused: str | None) -> Row:
+def gpus(visible: Sequence[Gpu], unused: str | None) -> Row:
     """`unused`: why this process cannot use the GPUs that are there."""
-    if not found:
+    if not visible:
         return Row("GPU", "ok", "none; everything but vLLM runs on CPUs")
-    text = "; ".join(map(_gpu_text, found))
+    text = "; ".join(map(_gpu_text, visible))
     if unused:
         return Row("GPU", "note", f"{text}; {unused}", unused.rpartition(": ")[2])
-    full = [gpu for gpu in found if gpu.total and gpu.used is not None and gpu.used > gpu.total / 2]
+    full = [gpu for gpu in visible if gpu.total and gpu.used is not None and gpu.used > gpu.total / 2]
     if full:
         return Row("GPU", "note", text, "nvidia-smi lists what holds their memory; end it, or set CUDA_VISIBLE_DEVICES")
     return Row("GPU", "ok", text)

@@ -125,7 +125,7 @@ def drafted_audit(
     if not classifier:
         raise ConfigError("--classifier", f"{source} holds images: name what answers them, such as onnx:net.onnx")
     draft = drafted(source, classifier, Choices(*choices))
-    for text in draft.said:
+    for text in draft.summary:
         show.note(text)
     for text in draft.warnings:
         show.note(f"warning: {text}")

@@ -98,7 +98,7 @@ def init(
     class_names = [name.strip() for name in (classes or "").split(",") if name.strip()]
     choices = Choices(task, image_column, class_column, root, language_model)
     draft = command.draft(command.InitAnswers(images, specs, choices, class_names))
-    for text in draft.said:
+    for text in draft.summary:
         show.note(text)
     for text in draft.warnings:
         show.note(f"warning: {text}")

@@ -44,9 +44,9 @@ def print_json(value: Any) -> None:
     print(json_line(value))
 
 
-def cost_table(costs: Sequence[Any], of: str = "audit") -> Table:
+def cost_table(costs: Sequence[Any], what: str = "audit") -> Table:
     """Returns a table of the estimated cost, a line per kind of work; seconds are for one model in one process."""
-    table = Table(title=f"Estimated cost of this {of}", title_justify="left")
+    table = Table(title=f"Estimated cost of this {what}", title_justify="left")
     table.add_column("work", overflow="fold")
     for name in ("at least", "at most", "per second", "minutes"):
         table.add_column(name, justify="right")
@@ -68,14 +68,14 @@ def _minutes(least: float, most: float) -> str:
     return last if first == last else f"{first} to {last}"
 
 
-def estimate(estimated: Summary | Sequence[Any], as_json: bool, of: str = "audit") -> None:
+def estimate(estimated: Summary | Sequence[Any], as_json: bool, what: str = "audit") -> None:
     """Prints what an audit's estimate returned: lines of costs, or a summary of its own."""
     if isinstance(estimated, Summary):
         summary(estimated, as_json)
     elif as_json:
         print_json([{**asdict(cost), "seconds": cost.seconds} for cost in estimated])
     else:
-        out().print(cost_table(estimated, of))
+        out().print(cost_table(estimated, what))
 
 
 def summary(content: Summary, as_json: bool) -> None:

@@ -370,8 +370,8 @@ def _within_limits(files: Sequence[LocalFile], limits: Mapping[str, Any] | None)
                 f"{file.path} has {words.size(size)}, and an upload may have {words.size(most)}; name fewer images, or "
                 "ask the endpoint's operator for more (`policy.upload_bytes`)",
             )
-        of = f" of the {words.size(most)} that an upload may have" if most else ""
-        lines.append(f"{file.path}: {words.size(size)}{of}")
+        limit = f" of the {words.size(most)} that an upload may have" if most else ""
+        lines.append(f"{file.path}: {words.size(size)}{limit}")
     return lines
 
 

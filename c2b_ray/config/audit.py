@@ -291,8 +291,8 @@ class AuditConfig(StrictModel):
 
     @field_validator("label_errors", mode="before", json_schema_input_type=bool | LabelErrors | None)
     @classmethod
-    def _label_errors(cls, given: Any) -> Any:
-        return {} if given is True else None if given is False else given
+    def _label_errors(cls, value: Any) -> Any:
+        return {} if value is True else None if value is False else value
 
     @field_validator("attributes")
     @classmethod

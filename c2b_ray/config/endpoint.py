@@ -316,9 +316,9 @@ def read_endpoint(source: FileOrFields | EndpointConfig | None) -> EndpointConfi
         return _located(_validated(source or {}, None), Path.cwd())
     data = read_yaml(source)
     if not isinstance(data, dict):
-        found = "nothing" if data is None else f"a {type(data).__name__}"
+        kind = "nothing" if data is None else f"a {type(data).__name__}"
         raise ConfigError(
-            "", f"expected a mapping of fields such as database and quotas, got {found}", location=str(source)
+            "", f"expected a mapping of fields such as database and quotas, got {kind}", location=str(source)
         )
     return _located(_validated(data, str(source)), Path(source).absolute().parent)
 

@@ -35,14 +35,14 @@ NAMES_OR_ALL = {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "s
 """The JSON schema of a list of names, or the word for all there are."""
 
 
-def names_or_all(given: Any, what: str) -> Any:
+def names_or_all(value: Any, what: str) -> Any:
     """Returns a list of names as it is, and the word `all` as an empty list. Raises ValueError for an empty list and
     another word. `what`: one of the names, for the error."""
-    if given == []:
+    if value == []:
         raise ValueError(f"name at least one {what}, or `{ALL}`")
-    if isinstance(given, str) and given != ALL:
-        raise ValueError(f"expected a list of names, or `{ALL}`, not {given[:100]!r}")
-    return [] if given == ALL else given
+    if isinstance(value, str) and value != ALL:
+        raise ValueError(f"expected a list of names, or `{ALL}`, not {value[:100]!r}")
+    return [] if value == ALL else value
 
 
 def known_columns(columns: Mapping[str, str] | None, known: Sequence[str]) -> None:

@@ -55,9 +55,14 @@ class TorchGradients:
     """A module behind its differentiable preprocessing; implements `roles.GradientClassifier`."""
 
     def __init__(
-        self, module: nn.Module, prepare: TensorPreparation, labels: tuple[str, ...], revision: str, held: bool = False
+        self,
+        module: nn.Module,
+        prepare: TensorPreparation,
+        labels: tuple[str, ...],
+        revision: str,
+        evaluates: bool = False,
     ) -> None:
-        self._module, self.prepare, self._held = module, prepare, held
+        self._module, self.prepare, self._evaluates = module, prepare, evaluates
         self.labels, self.revision = labels, revision
         parameter = next(iter(module.parameters()), torch.zeros(0))
         self._device, self._dtype = (
@@ -68,10 +73,10 @@ class TorchGradients:
     def logits_of(self, images: Any) -> torch.Tensor:
         """Returns logits, float32 (rows, labels); of one output z for two labels, (0, z)."""
         values = self.prepare(images.to(self._device, torch.float32)).to(self._dtype)
-        mode: AbstractContextManager[None] = evaluating(self._module) if self._held else nullcontext()
+        mode: AbstractContextManager[None] = evaluating(self._module) if self._evaluates else nullcontext()
         with mode:
             logits: torch.Tensor = self._module(values).float()
-        logits = _as_logits(logits) if self._held else logits
+        logits = _as_logits(logits) if self._evaluates else logits
         single = logits.dim() == 1 or logits.shape[1] == 1
         if single and len(self.labels) == 2:
             score = logits.reshape(-1, 1)
@@ -99,10 +104,10 @@ def gradient_classifier(text: str) -> TorchGradients:
     if not isinstance(classifier, TorchClassifier | MemoryClassifier) or classifier.preparation is None:
         raise SpecError(f"{text}: {type(classifier).__name__} gives no gradients; timm:, torchvision: and hf: do")
     refuse_independent_labels(text, classifier.head)
-    is_held = isinstance(classifier, MemoryClassifier)
+    is_in_memory = isinstance(classifier, MemoryClassifier)
     prepare = _on_tensors(classifier.preparation, text)
     module: Any = classifier.module
-    result = TorchGradients(module, prepare, classifier.labels, classifier.revision, is_held)
+    result = TorchGradients(module, prepare, classifier.labels, classifier.revision, is_in_memory)
     _check(result, classifier, text)
     return result
 

@@ -157,8 +157,8 @@ def _processing(processor: Any) -> Iterator[ModelFact]:
     scaled = _scaled(settings)
     if settings.get("do_normalize", True) and settings.get("image_mean") and settings.get("image_std"):
         mean, std = (np.atleast_1d(settings[name]).tolist() for name in ("image_mean", "image_std"))
-        of = "" if scaled == _UNIT else f" of {scaled}"
-        yield ModelFact("normalisation", normalisation_words(mean, std) + of, _PROCESSOR)
+        scale = "" if scaled == _UNIT else f" of {scaled}"
+        yield ModelFact("normalisation", normalisation_words(mean, std) + scale, _PROCESSOR)
     else:
         yield ModelFact("normalisation", scaled if settings.get("do_rescale", True) else "none", _PROCESSOR)
 

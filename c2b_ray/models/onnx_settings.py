@@ -311,10 +311,10 @@ def _normalisation(spec: Spec, groups: list[Sourced], dtype: str) -> Sourced:
 _FILTERS: tuple[Filter, ...] = ("bilinear", "bicubic")
 
 
-def preprocessing(given: Spec, settings: Settings, graph: Graph) -> Preprocessing:
+def preprocessing(unset: Spec, settings: Settings, graph: Graph) -> Preprocessing:
     """Returns the preprocessing of an input. Raises SpecError for settings that do not fit it, or a free size that
     nothing states."""
-    spec = settings.spec(given)
+    spec = settings.spec(unset)
     height, width = _size(spec, graph, settings)
     squash, resize = switch(spec, "squash"), positive(spec, "resize", min(height, width))
     if squash and "resize" in spec.options:

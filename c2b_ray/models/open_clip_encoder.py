@@ -142,7 +142,7 @@ def _stated(spec: Spec) -> tuple[dict[str, Any], dict[str, Origin]]:
     return preprocessing, {name: Origin(f"?{name}={spec.options[name]}") for name in preprocessing}
 
 
-def _of_file(spec: Spec, name: str, tag: str, given: dict[str, Any], origins: dict[str, Origin]) -> Sources:
+def _of_file(spec: Spec, name: str, tag: str, overrides: dict[str, Any], origins: dict[str, Origin]) -> Sources:
     """Returns the sources of weights of one's own for an architecture that open_clip lists."""
     file, config = weights.checked(spec.options["weights"]), _listed_config(name)
     tags = open_clip.list_pretrained_tags_by_model(name)
@@ -151,9 +151,9 @@ def _of_file(spec: Spec, name: str, tag: str, given: dict[str, Any], origins: di
         raise SpecError(f"{spec.text}: open_clip lists no weights {tag!r} for {name}; {nearest(tag, tags)}")
     settings = {t: get_pretrained_cfg(name, t) for t in ([tag] if tag else tags)}
     quick, activation = _activation(spec, name, config, settings, bool(tag))
-    preprocessing, read_from = _preprocessing(spec, name, settings, bool(tag), {*given})
+    preprocessing, read_from = _preprocessing(spec, name, settings, bool(tag), {*overrides})
     variant = ("quick_gelu",) if quick and not config.get("quick_gelu") else ()
-    arguments = _arguments(file, quick, {**preprocessing, **given})
+    arguments = _arguments(file, quick, {**preprocessing, **overrides})
     return Sources(name, arguments, [file], config, False, activation, read_from | origins, variant)
 
 
@@ -179,12 +179,12 @@ def _activation(
 
 
 def _preprocessing(
-    spec: Spec, name: str, configs: dict[str, Any], is_named: bool, given: set[str]
+    spec: Spec, name: str, configs: dict[str, Any], is_named: bool, overridden: set[str]
 ) -> tuple[dict[str, Any], dict[str, Origin]]:
     """Returns the preprocessing of weights of one's own, and where it was read, by key."""
     settings = {tag: merge_preprocess_dict({}, config) for tag, config in configs.items()}
     agreed: dict[str, Any] = {}
-    for key in sorted({key for values_of_tag in settings.values() for key in values_of_tag} - given):
+    for key in sorted({key for values_of_tag in settings.values() for key in values_of_tag} - overridden):
         values = {str(values_of_tag.get(key)): tag for tag, values_of_tag in settings.items()}
         if len(values) > 1:
             listed_values = ", ".join(f"{key} {value} ({tag})" for value, tag in values.items())
@@ -210,7 +210,7 @@ def _some(tags: Sequence[str]) -> str:
     return ", ".join(tags[:3]) + (", …" if len(tags) > 3 else "")
 
 
-def _of_directory(spec: Spec, directory: Path, given: dict[str, Any], origins: dict[str, Origin]) -> Sources:
+def _of_directory(spec: Spec, directory: Path, overrides: dict[str, Any], origins: dict[str, Origin]) -> Sources:
     config = directory / CONFIG
     if not config.is_file():
         raise SpecError(f"{spec.text}: {directory} holds no {CONFIG}")
@@ -226,7 +226,7 @@ def _of_directory(spec: Spec, directory: Path, given: dict[str, Any], origins: d
     read_from = {
         key: config_origin if key in preprocessing else Origin(default, True, key) for key in PREPROCESSING
     } | origins
-    arguments = {"force_preprocess_cfg": given} if given else {}
+    arguments = {"force_preprocess_cfg": overrides} if overrides else {}
     return Sources(
         f"local-dir:{directory}", arguments, [file, config, *extra], model_config, False, config_origin, read_from
     )

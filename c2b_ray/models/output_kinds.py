@@ -163,8 +163,8 @@ def judged(
         raise SpecError(f"{where}: it gives no number on any of the trial pictures, so {_ask(how)}")
     if stated:
         return _agreeing(valid, where, stated, hint, how)
-    found = None if head else _by_last_node(valid, hint)
-    return found or _found(valid, where, hint, how)
+    by_node = None if head else _by_last_node(valid, hint)
+    return by_node or _found(valid, where, hint, how)
 
 
 def _of_scores(rows: Rows, where: str, stated: Kind | None, hint: Hint, how: str, assuming: bool) -> OutputKind:

@@ -70,8 +70,8 @@ class TensorNames:
     rest: tuple[str, ...] = ()
     selection: Selection = Selection()
 
-    def of(self, found: Mapping[str, TensorKind]) -> dict[str, TensorKind]:
-        return {name: found[source] for name, source in self.names.items()}
+    def of(self, tensors: Mapping[str, TensorKind]) -> dict[str, TensorKind]:
+        return {name: tensors[source] for name, source in self.names.items()}
 
     def facts(self, source: str | Path) -> tuple[ModelFact, ...]:
         """Returns what a person is told about the names; nothing where the module has the file's."""
@@ -196,7 +196,7 @@ def _starts(name: str, expected: set[str]) -> Iterable[str]:
 
 def check_fit(
     wanted: Mapping[str, TensorKind],
-    found: Mapping[str, TensorKind],
+    tensors: Mapping[str, TensorKind],
     source: str | Path,
     what: str,
     head: Collection[str] = (),
@@ -205,25 +205,25 @@ def check_fit(
     """Checks that a file has every tensor of a module, and no other. Raises WeightsError that names the first of each
     kind, the likeliest cause and the remedy.
 
-    `found` has the module's names; `rest` are tensors of the file without any. `what` is the architecture. `head`: the
-    names of its last layer, such as `fc`, whose tensors may be told apart in the message.
+    `tensors` has the module's names; `rest` are tensors of the file without any. `what` is the architecture. `head`:
+    the names of its last layer, such as `fc`, whose tensors may be told apart in the message.
     """
-    missing = [n for n in wanted if n not in found and not n.endswith(COUNTERS)]
-    unexpected = [*(n for n in found if n not in wanted), *rest]
-    shared = [n for n in wanted if n in found]
-    shapes = [n for n in shared if wanted[n].shape != found[n].shape]
-    kinds = [n for n in shared if wanted[n].floating != found[n].floating]
+    missing = [n for n in wanted if n not in tensors and not n.endswith(COUNTERS)]
+    unexpected = [*(n for n in tensors if n not in wanted), *rest]
+    shared = [n for n in wanted if n in tensors]
+    shapes = [n for n in shared if wanted[n].shape != tensors[n].shape]
+    kinds = [n for n in shared if wanted[n].floating != tensors[n].floating]
     if not (missing or unexpected or shapes or kinds):
         return
     described = {
         "missing": missing,
         "unexpected": unexpected,
-        "of another shape": [f"{n} {found[n].shape} for {wanted[n].shape}" for n in shapes],
-        "of another kind": [f"{n} {_numbers(found[n])} for {_numbers(wanted[n])}" for n in kinds],
+        "of another shape": [f"{n} {tensors[n].shape} for {wanted[n].shape}" for n in shapes],
+        "of another kind": [f"{n} {_numbers(tensors[n])} for {_numbers(wanted[n])}" for n in kinds],
     }
     complaints = [f"{len(names)} {problem} ({listed(names)})" for problem, names in described.items() if names]
     misfit = TensorMismatch(
-        missing, unexpected, [(n, found[n].shape, wanted[n].shape) for n in shapes], kinds, len(wanted)
+        missing, unexpected, [(n, tensors[n].shape, wanted[n].shape) for n in shapes], kinds, len(wanted)
     )
     raise WeightsError(f"{source} does not fit {what}: {'; '.join(complaints)}. {remedy(misfit, head)}")
 

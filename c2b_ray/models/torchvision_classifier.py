@@ -95,7 +95,7 @@ def trainable(spec: Spec) -> Trainable:
     def build(loaded: bool) -> nn.Module:
         if loaded:
             return _loaded(spec, weights_choice)
-        return _empty(spec, len(description.labels), auxiliary=False, drawn=True)
+        return _empty(spec, len(description.labels), auxiliary=False, random_weights=True)
 
     def reload(folder: str) -> str:
         rewritten = ("weights", "labels", *tensor_names.OPTIONS)
@@ -166,10 +166,10 @@ def _outline(spec: Spec, outputs: int, auxiliary: bool) -> dict[str, TensorKind]
     return kinds_of(module.state_dict())
 
 
-def _empty(spec: Spec, outputs: int, auxiliary: bool, drawn: bool = False) -> nn.Module:
-    """Returns the module without a file's weights. `drawn`: whether its random ones are meant to be used."""
+def _empty(spec: Spec, outputs: int, auxiliary: bool, random_weights: bool = False) -> nn.Module:
+    """Returns the module without a file's weights. `random_weights`: whether its random ones are meant to be used."""
     # Left to themselves, the architectures with auxiliary heads warn.
-    arguments = {"init_weights": drawn, "aux_logits": auxiliary} if spec.name in _AUXILIARY else {}
+    arguments = {"init_weights": random_weights, "aux_logits": auxiliary} if spec.name in _AUXILIARY else {}
     module: nn.Module = torchvision.models.get_model(spec.name, weights=None, num_classes=outputs, **arguments)
     return module
 

@@ -142,16 +142,16 @@ class VLLMCaptioner:
                 result.put(error)
 
         Thread(target=ask, name="vllm", daemon=True).start()
-        found, alive = None, True
-        while found is None and alive:
+        outputs, alive = None, True
+        while outputs is None and alive:
             alive = all(process.is_alive() for process in self._processes)
             with suppress(queue.Empty):  # a dead engine has this long for its last words
-                found = result.get(timeout=LOOK_EVERY_S)
-        if found is None:
+                outputs = result.get(timeout=LOOK_EVERY_S)
+        if outputs is None:
             raise ServiceError(f"{self._name}: vLLM's engine was ended from outside, perhaps for want of memory")
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(outputs, Exception):
+            raise outputs
+        return outputs
 
 
 def _chat(image: Pixels, text: str) -> list[dict[str, Any]]:

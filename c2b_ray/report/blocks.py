@@ -181,8 +181,8 @@ class Table(Block):
     def lines(self) -> Iterable[TableRow]:
         """Yields the rows, with every text in a Cell."""
         for row in self.rows:
-            own = row if isinstance(row, TableRow) else TableRow(row)
-            yield replace(own, cells=[Cell(cell) if isinstance(cell, str) else cell for cell in own.cells])
+            line = row if isinstance(row, TableRow) else TableRow(row)
+            yield replace(line, cells=[Cell(cell) if isinstance(cell, str) else cell for cell in line.cells])
 
 
 @dataclass(frozen=True)

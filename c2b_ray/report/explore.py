@@ -133,40 +133,42 @@ class Explore:
     measured: tuple[Measured, ...] = ()
 
 
-def explore_section(of: Explore) -> list[Section]:
+def explore_section(explore: Explore) -> list[Section]:
     """Returns the section; nothing where there is nothing to look at."""
-    if of.data is None:
+    if explore.data is None:
         return []
-    tables = [_details(one, len(of.measured) > 1) for one in of.measured]
+    tables = [_details(one, len(explore.measured) > 1) for one in explore.measured]
     return [
         Section(
             "Explore",
-            [Paragraph(of.line, "intro"), Fragment("explore.html.j2", of.data), *tables],
+            [Paragraph(explore.line, "intro"), Fragment("explore.html.j2", explore.data), *tables],
             "explore",
             "Explore",
         )
     ]
 
 
-def _details(of: Measured, several: bool) -> Details:
+def _details(measured: Measured, several: bool) -> Details:
     """Returns the table and the curves of a classifier."""
-    trust = ", and how far its confidence can be trusted" if of.charts else ""
-    name = (Span(": "), Span(of.name, True, "spec")) if several else ()
+    trust = ", and how far its confidence can be trusted" if measured.charts else ""
+    name = (Span(": "), Span(measured.name, True, "spec")) if several else ()
     columns = [
         Column("Class"),
         *(Column(measure, number=True) for measure in ("Images", "Precision", "Recall", "F1")),
-        Column(of.last),
+        Column(measured.last),
     ]
     table = Table(
         columns,
-        of.rows,
-        name=f"Precision, recall and F1, {of.name}",
+        measured.rows,
+        name=f"Precision, recall and F1, {measured.name}",
         style="",
         caption="Lowest F1 first, over the images of this run: precision changes with how many of each class there are",
         sortable=True,
-        more=f"And {words.count(of.more)} more classes." if of.more else "",
+        more=f"And {words.count(measured.more)} more classes." if measured.more else "",
     )
-    charts = [Columns([Figure(svg, heading, "") for heading, svg in of.charts], "charts")] if of.charts else []
+    charts = (
+        [Columns([Figure(svg, heading, "") for heading, svg in measured.charts], "charts")] if measured.charts else []
+    )
     summary = (Span("Precision, recall and F1 of each class"), *name, Span(trust))
     return Details(summary, [*charts, table])
 
@@ -323,8 +325,8 @@ def _rounded(numbers: Floats) -> list[float | None]:
 def _line(total: int, sampled: int, shown: int, each: bool) -> str:
     if each:
         what = f"{words.plural(total, 'pair')} of an image and a label that it shows"
-        whole = "All of them are here." if sampled == total else f"A sample of {words.count(sampled)} is here."
-        line = f"{what}. {whole} The tables count all images, those without any label included."
+        sample = "All of them are here." if sampled == total else f"A sample of {words.count(sampled)} is here."
+        line = f"{what}. {sample} The tables count all images, those without any label included."
     elif sampled == total:
         line = f"All {words.plural(total, 'image')} of this run." if total > 1 else "The one image of this run."
     else:

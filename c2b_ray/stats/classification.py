@@ -110,7 +110,7 @@ class ClassMetric:
         return float(self.estimate(outcomes, np.zeros(len(outcomes), np.int64), 1).value[0])
 
     @staticmethod
-    def own(name: str, function: Callable[[Mask, Mask, Floats], float]) -> ClassMetric:
+    def from_function(name: str, function: Callable[[Mask, Mask, Floats], float]) -> ClassMetric:
         """Returns a metric of one's own: `function(truth, answers, probabilities) -> float`, as scikit-learn's metrics
         of two classes have it, asked about images of all classes.
 

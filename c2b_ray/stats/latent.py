@@ -231,7 +231,7 @@ def fit_hyperplane(latents: ArrayLike, labels: ArrayLike, seed: int, held_out: f
     return Hyperplane(normal, offset, accuracy, float(limits[0]), float(limits[1]), angle, len(z))
 
 
-def curved_scores(latents: ArrayLike, labels: ArrayLike, of: ArrayLike) -> Floats | None:
+def curved_scores(latents: ArrayLike, labels: ArrayLike, scored: ArrayLike) -> Floats | None:
     """Computes how far other latents lie on the attribute's side of a quadratic surface, in log odds.
 
     Fits a logistic regression on coordinates, their squares and products, in which both values weigh the same.
@@ -241,7 +241,7 @@ def curved_scores(latents: ArrayLike, labels: ArrayLike, of: ArrayLike) -> Float
     labelled ones.
     Returns: shape (m,). None where n is too small for that many terms, or where only one value occurs.
     """
-    z, y, z_of = np.asarray(latents, np.float64), np.asarray(labels).astype(bool), np.asarray(of, np.float64)
+    z, y, z_of = np.asarray(latents, np.float64), np.asarray(labels).astype(bool), np.asarray(scored, np.float64)
     terms = z.shape[1] * (z.shape[1] + 3) // 2
     if len(z) < _ROWS_A_TERM * terms or y.all() or not y.any():
         return None

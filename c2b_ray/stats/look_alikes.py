@@ -59,12 +59,12 @@ def class_answers(truth: ArrayLike, answer: ArrayLike) -> Mask:
     `truth`, `answer`: integers, shape (n,), the number of each image's class and of its answer. A class that is called
     another name throughout, as with labels in another order, is told apart all the same. ValueError for other shapes.
     """
-    of_class, given = _columns(truth, answer)
-    follows: Mask = of_class == given
+    of_class, answers = _columns(truth, answer)
+    follows: Mask = of_class == answers
     for one in np.unique(of_class):
         rows = np.flatnonzero(of_class == one)
-        names, counts = np.unique(given[rows], return_counts=True)
-        follows[rows] |= np.isin(given[rows], names[2 * (counts - 1) > len(rows) - 1])
+        names, counts = np.unique(answers[rows], return_counts=True)
+        follows[rows] |= np.isin(answers[rows], names[2 * (counts - 1) > len(rows) - 1])
     return follows
 
 
@@ -95,39 +95,39 @@ def followed_look(
 
     No image with such an answer gives a share of 0 and p = 1. ValueError for other shapes.
     """
-    of_class, given = _columns(truth, answer)
+    of_class, answers = _columns(truth, answer)
     descriptors = np.asarray(vectors, np.float32)
     n = len(of_class)
     if descriptors.ndim != 2 or len(descriptors) != n:
         raise ValueError(f"vectors: {descriptors.shape}, expected ({n}, d), a row for each image")
-    follows_class = class_answers(of_class, given)
-    asked = np.flatnonzero(~follows_class & np.isfinite(descriptors).all(axis=1))
-    near = _nearest(descriptors[asked], of_class[asked])
-    truth_asked, given_asked = of_class[asked], given[asked]
-    predicted = _commonest(near, truth_asked, given_asked)
-    followed = predicted == given_asked
-    random, reached, by_chance = np.random.default_rng(seed), 0, np.zeros(len(asked))
-    order = np.argsort(truth_asked, kind="stable")
-    for _ in range(resamples if len(asked) else 0):
-        shuffled = given_asked.copy()
-        shuffled[order] = given_asked[np.lexsort((random.random(len(asked)), truth_asked))]
-        hits = _commonest(near, truth_asked, shuffled) == shuffled
+    follows_class = class_answers(of_class, answers)
+    compared = np.flatnonzero(~follows_class & np.isfinite(descriptors).all(axis=1))
+    near = _nearest(descriptors[compared], of_class[compared])
+    truth_compared, answers_compared = of_class[compared], answers[compared]
+    predicted = _commonest(near, truth_compared, answers_compared)
+    followed = predicted == answers_compared
+    random, reached, by_chance = np.random.default_rng(seed), 0, np.zeros(len(compared))
+    order = np.argsort(truth_compared, kind="stable")
+    for _ in range(resamples if len(compared) else 0):
+        shuffled = answers_compared.copy()
+        shuffled[order] = answers_compared[np.lexsort((random.random(len(compared)), truth_compared))]
+        hits = _commonest(near, truth_compared, shuffled) == shuffled
         reached += int(hits.sum()) >= int(followed.sum())
         by_chance += hits
     by_chance /= max(resamples, 1)
     beyond = np.zeros(n)
-    beyond[asked] = followed - by_chance
+    beyond[compared] = followed - by_chance
     share, share_low, share_high = mean_over_classes(beyond, of_class, confidence)
     margin, margin_low, margin_high = mean_over_classes(beyond - follows_class, of_class, confidence)
     return FollowedLook(
-        look_answer=_spread(predicted, asked, n),
-        compared=_spread(np.ones(len(asked), bool), asked, n, False),
-        follows_look=_spread(followed, asked, n, False),
+        look_answer=_spread(predicted, compared, n),
+        compared=_spread(np.ones(len(compared), bool), compared, n, False),
+        follows_look=_spread(followed, compared, n, False),
         follows_class=follows_class,
-        neighbours=_spread(np.where(near >= 0, asked[near] if len(asked) else near, -1), asked, n),
+        neighbours=_spread(np.where(near >= 0, compared[near] if len(compared) else near, -1), compared, n),
         beyond_chance=beyond,
         expected=float(by_chance.sum()),
-        p_value=(1 + reached) / (1 + resamples) if len(asked) else 1.0,
+        p_value=(1 + reached) / (1 + resamples) if len(compared) else 1.0,
         share=share,
         share_low=share_low,
         share_high=share_high,
@@ -162,10 +162,10 @@ def mean_over_classes(values: ArrayLike, truth: ArrayLike, confidence: float) ->
 
 
 def _columns(truth: ArrayLike, answer: ArrayLike) -> tuple[Ints, Ints]:
-    of_class, given = (np.asarray(column, np.int64) for column in (truth, answer))
-    if of_class.shape != given.shape or of_class.ndim != 1:
-        raise ValueError(f"truth {of_class.shape}, answer {given.shape}: expected two arrays of one length")
-    return of_class, given
+    of_class, answers = (np.asarray(column, np.int64) for column in (truth, answer))
+    if of_class.shape != answers.shape or of_class.ndim != 1:
+        raise ValueError(f"truth {of_class.shape}, answer {answers.shape}: expected two arrays of one length")
+    return of_class, answers
 
 
 def _nearest(vectors: NDArray[np.float32], truth: Ints) -> Ints:
@@ -199,8 +199,8 @@ def _commonest(near: Ints, truth: Ints, given: Ints) -> Ints:
     return commonest
 
 
-def _spread(of_asked: NDArray[Kind], asked: Ints, n: int, empty: int | bool = -1) -> NDArray[Kind]:
+def _spread(of_asked: NDArray[Kind], rows: Ints, n: int, empty: int | bool = -1) -> NDArray[Kind]:
     """Returns rows of all images, those that were not asked about with `empty`."""
     result: NDArray[Kind] = np.full((n, *of_asked.shape[1:]), empty, of_asked.dtype)
-    result[asked] = of_asked
+    result[rows] = of_asked
     return result

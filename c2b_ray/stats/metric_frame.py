@@ -97,7 +97,9 @@ def metric_frame(
     checked_levels(confidence=confidence)
     if isinstance(metric, str):
         if metric not in METRICS:
-            raise ValueError(f"there is no metric {metric!r}; it is one of {', '.join(METRICS)}, or ClassMetric.own")
+            raise ValueError(
+                f"there is no metric {metric!r}; it is one of {', '.join(METRICS)}, or ClassMetric.from_function"
+            )
         metric = METRICS[metric]
     outcomes = Outcomes.of(truth, answers, probabilities)
     if len(groups) != len(outcomes):
@@ -191,8 +193,8 @@ def resampled(
         for is_class, images in enumerate(of_class):
             if len(images):
                 more[is_class::2] = images[random.integers(0, len(images), number)]
-        own = order[starts + np.minimum(position, widths - 1)]
-        rows = np.where(position < widths, own, more[stratum])
+        within_stratum = order[starts + np.minimum(position, widths - 1)]
+        rows = np.where(position < widths, within_stratum, more[stratum])
         values[draw] = metric.estimate(outcomes.where(rows), group_of_row, number).value
     if metric.bias is not None:
         values += metric.estimate(outcomes, groups, number).value - values.mean(axis=0)

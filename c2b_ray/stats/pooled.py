@@ -107,11 +107,11 @@ def pooled_bias_scores(
 @dataclass(frozen=True)
 class _Shares:
     """How much each class counts in the φ of each value, `share` (c, j); `others` (c, j): the other values that a class
-    holds; `held` (c, k); `classes` (j): how many count."""
+    holds; `nonempty` (c, k); `classes` (j): how many count."""
 
     share: Floats
     others: NDArray[np.int64]
-    held: NDArray[np.bool_]
+    nonempty: NDArray[np.bool_]
     classes: NDArray[np.int64]
 
 
@@ -145,7 +145,7 @@ def _of_values(values: NDArray[np.int64], shares: _Shares, counts: _Counts, tau:
     """Returns φ, its limits, p and none_p of some values, (5, values)."""
     itself = np.arange(counts.rates.shape[1]) == values[:, None]
     n_others = np.maximum(shares.others[:, values], 1).T
-    contrast = np.where(itself[:, None, :], 1.0, -(shares.held[None] / n_others[:, :, None]))  # (j, c, k)
+    contrast = np.where(itself[:, None, :], 1.0, -(shares.nonempty[None] / n_others[:, :, None]))  # (j, c, k)
     rows = (shares.share[:, values].T[:, :, None] * contrast).reshape(len(values), -1)
     rows[shares.classes[values] == 0] = np.nan
     smooth = ((counts.rates * counts.images + PSEUDO) / (counts.images + 2 * PSEUDO)).ravel()

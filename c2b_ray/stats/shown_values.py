@@ -302,7 +302,7 @@ class Composition:
     attribute: int
     rows: Mask
     others: Mask
-    held: Mask
+    present: Mask
     share: Floats
     apart: Floats
     kept: Floats
@@ -375,7 +375,7 @@ def standardised(images: ShownValues, effects: Effects, right: ArrayLike, spread
     """
     correct = np.asarray(right, np.float64)
     y, rows = correct[spread.rows], spread.rows
-    others, share, present = spread.others, spread.share, spread.held
+    others, share, present = spread.others, spread.share, spread.present
     x, mean = images.columns[rows][:, others], effects.mean[others]
     contrast = _contrasts(present)
     differences = contrast @ spread.apart
@@ -449,12 +449,12 @@ def _interactions(images: ShownValues, effects: Effects, right: Floats, spread: 
         spread.others[1:]
     ]
     variances = np.concatenate([[FLAT**2], np.full(size, (5 * INTERACTION) ** 2)])
-    cells = [_equations(images, spread, used, errors, j) for j in range(n) if spread.held[j]]
+    cells = [_equations(images, spread, used, errors, j) for j in range(n) if spread.present[j]]
     for _ in range(FEW):
-        for j, (information, score) in zip(np.flatnonzero(spread.held), cells, strict=True):
+        for j, (information, score) in zip(np.flatnonzero(spread.present), cells, strict=True):
             covariance = np.linalg.inv(information + np.diag(1 / variances))
             differences[j], covariances[j] = (covariance @ score)[1:], covariance[1:, 1:]
-        square = (differences**2 + np.einsum("jxx->jx", covariances))[spread.held]
+        square = (differences**2 + np.einsum("jxx->jx", covariances))[spread.present]
         for b in np.unique(attribute_of_column):
             columns = attribute_of_column == b
             variances[1:][columns] = (INTERACTION**2 * BELIEF + square[:, columns].sum()) / (

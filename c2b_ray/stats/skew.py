@@ -140,7 +140,7 @@ FEW = LEAST_SAMPLED
 
 
 def with_few(
-    limits: tuple[float, float], ratios: Floats, of: tuple[Floats, Floats], part: float, confidence: float
+    limits: tuple[float, float], ratios: Floats, groups: tuple[Floats, Floats], part: float, confidence: float
 ) -> tuple[float, float]:
     """Widens the limits of a mean MaxSkew to what few items leave open about their group's ratios.
 
@@ -158,7 +158,7 @@ def with_few(
     pictures, where items are copies), and its share of all items; part: k over all items; confidence.
     Returns: (low, high), low >= 0; the limits as they are where no group has few items.
     """
-    counts, ideal = of
+    counts, ideal = groups
     few = counts < FEW
     if not few.any():
         return limits
@@ -243,7 +243,7 @@ class Pictures:
         return np.bincount(self.groups, self.sizes, self.number) / self.items
 
     @property
-    def held(self) -> Floats:
+    def counts(self) -> Floats:
         """The number of pictures of each group; of unequal sizes, the number of equal ones that vary as much
         (Kish 1965)."""
         result: Floats = np.bincount(self.groups, self.sizes, self.number) ** 2 / np.bincount(
@@ -382,10 +382,10 @@ def mean_max_skew(
     value = float(mean_max(ratios))
     null, samples = shuffled(pictures, k, chance), resampled(pictures, k, chance)
     limits = _interval(value, ratios, samples - ratios, null, chance.confidence)
-    low, high = with_few(limits, ratios, (pictures.held, pictures.ideal), k / len(groups), chance.confidence)
+    low, high = with_few(limits, ratios, (pictures.counts, pictures.ideal), k / len(groups), chance.confidence)
     p_value = float(upper_tail(np.array([value]), null[:, None])[0])
     times = bootstrap_weights(len(order), chance.resamples, chance.seed + 1)
-    enough_items = bool((pictures.held >= FEW).all())
+    enough_items = bool((pictures.counts >= FEW).all())
     replicates = (
         (times * largest_log(samples)).sum(axis=-1) / len(order) if enough_items else np.full(len(times), np.nan)
     )

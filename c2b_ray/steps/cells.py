@@ -91,15 +91,15 @@ def pairs(proposals: pa.Table, intersections: Sequence[tuple[str, str]]) -> list
                 raise ConfigError(
                     FIELD, f"no class has an attribute {name!r} to pair; {nearest(name, attribute_names)}"
                 )
-        found = [
+        matching = [
             Pair(rows[normalise(a)], rows[normalise(b)])
             for rows in rows_by_class.values()
             if normalise(a) in rows and normalise(b) in rows
         ]
-        if not found or any(pair.a is pair.b for pair in found):
-            problem = "are one attribute: they were merged" if found else "are not both attributes of any one class"
+        if not matching or any(pair.a is pair.b for pair in matching):
+            problem = "are one attribute: they were merged" if matching else "are not both attributes of any one class"
             raise ConfigError(FIELD, f"{a!r} and {b!r} {problem}")
-        result += found
+        result += matching
     return result
 
 

@@ -102,9 +102,9 @@ def answers_at(
     rows, (position, threshold) = np.asarray(logits, np.float64), cut
     sound = (rows.max(axis=1, initial=-np.inf) < np.inf) & (rows.max(axis=1, initial=-np.inf) > -np.inf)
     share = _sigmoid(rows[:, position] - rows[:, 1 - position])
-    given, of_label = share >= threshold - SAME, classes.of_label
+    first_given, of_label = share >= threshold - SAME, classes.of_label
     result: list[ClassAnswer | None] = []
-    for good, first, p in zip(sound.tolist(), given.tolist(), share.tolist(), strict=True):
+    for good, first, p in zip(sound.tolist(), first_given.tolist(), share.tolist(), strict=True):
         at, probability = (position, p) if first else (1 - position, 1 - p)
         number = of_label.get(at)
         predicted = None if number is None else classes.names[number]
@@ -124,9 +124,11 @@ def answers_of_each(
     reached: list[list[bool]] = (class_probabilities(rows, classes, "sigmoid") - least >= 0).tolist()
     result: list[ClassAnswer | None] = []
     is_sound = [not np.isnan(row).any() for row in rows]
-    for sound, of in zip(is_sound, reached, strict=True):
-        given = [name for name, one in zip(classes.names, of, strict=True) if one]
-        result.append(ClassAnswer(", ".join(given) or NO_CLASS, None, BELOW, None, given, None) if sound else None)
+    for sound, classes_reached in zip(is_sound, reached, strict=True):
+        names_given = [name for name, one in zip(classes.names, classes_reached, strict=True) if one]
+        result.append(
+            ClassAnswer(", ".join(names_given) or NO_CLASS, None, BELOW, None, names_given, None) if sound else None
+        )
     return result
 
 
@@ -167,7 +169,9 @@ def class_probabilities(logits: NDArray[np.floating], classes: Classes, head: He
     """
     rows = np.asarray(logits, np.float64)
     if head == "sigmoid":
-        return np.stack([_sigmoid(rows[:, list(of)].max(axis=1)) for of in classes.labels], axis=1)
+        return np.stack(
+            [_sigmoid(rows[:, list(labels_of_class)].max(axis=1)) for labels_of_class in classes.labels], axis=1
+        )
     maxima = rows.max(axis=1, initial=-np.inf)
     with np.errstate(all="ignore"):  # of rows that are no numbers
         shares = np.exp(rows - maxima[:, None])
@@ -297,11 +301,11 @@ class Classification:
         """When an answer is right, after "when", where `right` does not say it."""
         if self.head == "sigmoid":
             alike = len(set(self.thresholds)) == 1
-            of = zip(self.classes, self.thresholds, strict=True)
-            said = f"{self.thresholds[0]:g}" if alike else ", ".join(f"{value:g} for {name}" for name, value in of)
+            pairs = zip(self.classes, self.thresholds, strict=True)
+            least = f"{self.thresholds[0]:g}" if alike else ", ".join(f"{value:g} for {name}" for name, value in pairs)
             return (
-                f"the class is given: its own probability, a sigmoid, reaches {said}, whatever else is given. Accuracy "
-                "is then recall: the share of the images that show a class to which it is given"
+                f"the class is given: its own probability, a sigmoid, reaches {least}, whatever else is given. "
+                "Accuracy is then recall: the share of the images that show a class to which it is given"
             )
         if self.cut is not None:
             position, threshold = self.cut
@@ -403,24 +407,26 @@ def _thresholds(threshold: Thresholds, classes: Sequence[str]) -> tuple[float, .
     return tuple(by_name.get(name, THRESHOLD) for name in classes)
 
 
-def _cut(threshold: Thresholds, of: Classification) -> tuple[int, float]:
+def _cut(threshold: Thresholds, question: Classification) -> tuple[int, float]:
     """Returns the position of the label that a threshold is of, and the threshold. Raises ConfigError unless the
     classifier has two labels, and for thresholds of both."""
-    if len(of.labels) != 2:
+    if len(question.labels) != 2:
         raise ConfigError(
             "threshold",
-            f"{of.classifier} has {len(of.labels)} labels that exclude each other, of which the likeliest is the "
-            "answer; a threshold is for two labels, or for labels each on its own (?head=sigmoid)",
+            f"{question.classifier} has {len(question.labels)} labels that exclude each other, of which the likeliest "
+            "is the answer; a threshold is for two labels, or for labels each on its own (?head=sigmoid)",
         )
-    if of.right != "top1":
-        raise ConfigError("right", f"{of.right} takes the likelier of two labels, and `threshold` does not; use top1")
+    if question.right != "top1":
+        raise ConfigError(
+            "right", f"{question.right} takes the likelier of two labels, and `threshold` does not; use top1"
+        )
     if not isinstance(threshold, Mapping):
         return 1, float(threshold)
-    by_name = _by_class(threshold, of.classes)
+    by_name = _by_class(threshold, question.classes)
     if len(by_name) != 1:
         raise ConfigError("threshold", "of two labels that exclude each other, give the threshold of one class")
     ((name, value),) = by_name.items()
-    labels = of.labels_of_class[of.classes.index(name)]
+    labels = question.labels_of_class[question.classes.index(name)]
     if len(labels) != 1:
         raise ConfigError("threshold", f"every label stands for {name!r}, so that it is always the answer")
     return labels[0], value

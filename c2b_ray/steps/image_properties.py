@@ -293,7 +293,8 @@ class _Scale:
 
     def histograms(self, chosen: NDArray[np.bool_] | None = None) -> Floats:
         pattern, orientation, length = (
-            of.ravel() if chosen is None else of[chosen] for of in (self.pattern, self.orientation, self.length)
+            values.ravel() if chosen is None else values[chosen]
+            for values in (self.pattern, self.orientation, self.length)
         )
         mean = length.mean() if length.size else 0.0
         # Halves and doubles of the mean length, from an eighth to eight times.
@@ -344,8 +345,8 @@ def described(images: pa.Table) -> pa.Table:
         record: dict[str, Any] = {"look_id": look_id, "image_id": image_id, "error": error}
         if error is None:
             try:
-                found: Mapping[str, Floats] = looks(decode_reduced(data or b"", 2 * SIDE)[0])
-                record |= found
+                properties: Mapping[str, Floats] = looks(decode_reduced(data or b"", 2 * SIDE)[0])
+                record |= properties
             except ImageError as reason:
                 record["error"] = str(reason)
         records.append(record)

@@ -64,15 +64,19 @@ class ComparedColumn:
         values = encoded.dictionary.to_pylist()
         forms = [None if value is None else normalise(str(value)) for value in values]
         numbers = encoded.indices.cast(indices_of(len(forms) + 1)).fill_null(len(forms)).to_numpy(zero_copy_only=False)
-        held = None
+        sets = None
         if has_several(labels.schema.field(column)):
-            held = (*(frozenset(map(normalise, labels_in(value))) for value in values), frozenset[str]())
-        return ComparedColumn((*forms, None), numbers, held)
+            sets = (*(frozenset(map(normalise, labels_in(value))) for value in values), frozenset[str]())
+        return ComparedColumn((*forms, None), numbers, sets)
 
     def equal(self, name: str) -> NDArray[np.bool_]:
         """Returns which rows have the value `name`, in any spelling, or hold it among others."""
         form = normalise(name)
-        same = [value == form for value in self.forms] if self.held is None else [form in of for of in self.held]
+        same = (
+            [value == form for value in self.forms]
+            if self.held is None
+            else [form in forms_held for forms_held in self.held]
+        )
         rows: NDArray[np.bool_] = np.array(same, bool)[self.numbers]
         return rows
 

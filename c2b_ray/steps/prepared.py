@@ -81,8 +81,8 @@ def shown(
         for view, block in zip(views, blocks, strict=True):
             if pixels is None:
                 block[row] = 0
-            elif (result := view.shaped(pixels, view.shape, place := block[row])) is not place:
-                place[...] = result
+            elif (result := view.shaped(pixels, view.shape, target := block[row])) is not target:
+                target[...] = result
         if pixels is not None and saw is not None:
             saw(row, pixels)
     is_valid = pa.array([error is None for error in errors], pa.bool_())

@@ -236,8 +236,8 @@ class LabelledTable:
             row += table.num_rows
         labels = pa.table({TARGET if name == target else name: column.whole() for name, column in columns.items()})
         if self.has_several:
-            place = labels.schema.get_field_index(TARGET)
-            labels = labels.set_column(place, labels.schema.field(place).with_metadata(SEVERAL), labels[TARGET])
+            position = labels.schema.get_field_index(TARGET)
+            labels = labels.set_column(position, labels.schema.field(position).with_metadata(SEVERAL), labels[TARGET])
         give_back()  # the memory of the columns as read
         return labels
 
@@ -444,8 +444,8 @@ class LabelledTable:
             return None, "the table names no image in this row"
         name = self._inside(value)
         if name is None:
-            place = "the folder" if self.root is None else self.root
-            return None, f"{value}: leads out of {place}; expected the path of a file below it"
+            root = "the folder" if self.root is None else self.root
+            return None, f"{value}: leads out of {root}; expected the path of a file below it"
         try:
             return folder.read(name, MAX_BYTES), None
         except ImageError as error:

@@ -329,13 +329,13 @@ def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[st
     pool = _pool(run)
     all_scores, pooled = scores(draws, pool)
     if config.budget is not None:
-        drawn = images_of_cells(captions, draws)
-        cells = drawn.without_copies(distinct.pictures(drawn.ids))
+        cell_images = images_of_cells(captions, draws)
+        cells = cell_images.without_copies(distinct.pictures(cell_images.ids))
         all_scores = grouped(settled(all_scores, looks(run, config), thresholds, _goal(run, config)), cells, config.tau)
     derived = {str(derived_attribute["attribute"]) for derived_attribute in run.manifest.get("derived", [])}
     if derived and config.metric in ("accuracy", "recall"):  # what right answers alone can tell
-        drawn = images_of_cells(captions, draws)
-        cells = drawn.without_copies(distinct.pictures(drawn.ids))
+        cell_images = images_of_cells(captions, draws)
+        cells = cell_images.without_copies(distinct.pictures(cell_images.ids))
         answers = {name: answers_of(predictions, name).to(cells) for name in config.classifiers}
         all_scores = explained(all_scores, answers, derived, config.tau, config.alpha)
     all_scores = _with_wanted(all_scores, _wanted(config))

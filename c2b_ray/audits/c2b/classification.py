@@ -73,10 +73,10 @@ def check_heads(config: AuditConfig, known: Mapping[str, Description]) -> None:
 
 
 def _check_each(config: AuditConfig, name: str) -> None:
-    asked = {"perturb": config.perturb, "label_errors": config.label_errors}
-    asked |= {f"images.{field}": getattr(config.images, field) for field in ("read", "words", "slices")}
-    for field, given in asked.items():
-        if given is not None:
+    settings = {"perturb": config.perturb, "label_errors": config.label_errors}
+    settings |= {f"images.{field}": getattr(config.images, field) for field in ("read", "words", "slices")}
+    for field, value in settings.items():
+        if value is not None:
             raise ConfigError(
                 field, f"it {_NEED_ONE_ANSWER[field]}, and {name} gives each label on its own; leave it out"
             )

@@ -99,14 +99,14 @@ def observe(run: C2BRun, runner: Runner, looked: Looked, look: Look, on_progress
         on_progress=on_progress,
         prepare=partial(with_files, load=load),
     )
-    said = pa.concat_tables(_said(run, look, looked, digests))
-    errors = said["error"].drop_null()
-    if len(errors) > LEAST * said.num_rows:
+    observed = pa.concat_tables(_said(run, look, looked, digests))
+    errors = observed["error"].drop_null()
+    if len(errors) > LEAST * observed.num_rows:
         raise SourceError(
-            f"{run.path}: of {len(errors):,} of {said.num_rows:,} images {look.table} say nothing; the first reason: "
-            f"{errors[0]}. Mend the cause, delete {run.location(look.table)} and run the audit again"
+            f"{run.path}: of {len(errors):,} of {observed.num_rows:,} images {look.table} say nothing; the first "
+            f"reason: {errors[0]}. Mend the cause, delete {run.location(look.table)} and run the audit again"
         )
-    return said.filter(pc.is_null(said["error"])).sort_by("row")
+    return observed.filter(pc.is_null(observed["error"])).sort_by("row")
 
 
 def _named(

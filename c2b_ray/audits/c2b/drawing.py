@@ -283,8 +283,8 @@ def first_of(draws: pa.Table, captions: pa.Table) -> Select:
         share = shares(cells, targets)
         most = np.array([share.get(caption, 0) for caption in captions.dictionary.to_pylist()], np.int64)
         owners = captions.indices.to_numpy()
-        drawn = remaining.filter(pa.array(_number_within(owners) < most[owners]))
-        return Selection(drawn, drawn, drawn.filter(pa.array(seen.lacking(drawn))))
+        selected = remaining.filter(pa.array(_number_within(owners) < most[owners]))
+        return Selection(selected, selected, selected.filter(pa.array(seen.lacking(selected))))
 
     return select
 

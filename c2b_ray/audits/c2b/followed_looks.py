@@ -60,13 +60,13 @@ def follow_looks(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps
         return
     if gives_each_label(run.predictions_of(["predicted_class"])):
         return
-    asked = call_with_run(partial(_asked, config=config), run, config, models.runner)
-    if not asked and not run.has(TABLE):
+    images_of_classifier = call_with_run(partial(_asked, config=config), run, config, models.runner)
+    if not images_of_classifier and not run.has(TABLE):
         return
-    if asked:
-        _describe(sorted({image for ids in asked.values() for image in ids}), run, models, steps, source)
+    if images_of_classifier:
+        _describe(sorted({image for ids in images_of_classifier.values() for image in ids}), run, models, steps, source)
     with steps.step("looks"):
-        made = partial(_tables, config=config, classifiers=list(asked))
+        made = partial(_tables, config=config, classifiers=list(images_of_classifier))
         for name, table in call_with_run(made, run, config, models.runner).items():
             run.write(name, table)
 
@@ -129,15 +129,15 @@ def _of_classifier(
 def _asked(run: C2BRun, config: AuditConfig) -> dict[str, list[str]]:
     """Returns the images to describe, by classifier: those that are not answered by their class, where these are most
     of the images."""
-    asked = {}
+    images_of_classifier = {}
     set_up_wrongly = {row.get("classifier") for row in run.manifest.get("setup") or [] if row.get("hopeless")}
-    for classifier, of in _answered(run, config):
+    for classifier, answered in _answered(run, config):
         if classifier in set_up_wrongly:
             continue
-        others = ~class_answers(of.truth, of.answer)
-        if len(set(of.truth.tolist())) > 1 and 2 * int(others.sum()) > len(others):
-            asked[classifier] = [of.ids[at] for at in np.flatnonzero(others).tolist()]
-    return asked
+        others = ~class_answers(answered.truth, answered.answer)
+        if len(set(answered.truth.tolist())) > 1 and 2 * int(others.sum()) > len(others):
+            images_of_classifier[classifier] = [answered.ids[at] for at in np.flatnonzero(others).tolist()]
+    return images_of_classifier
 
 
 def _describe(ids: list[str], run: C2BRun, models: Backend, steps: Steps, source: Load | None) -> None:
@@ -172,69 +172,73 @@ def _tables(run: C2BRun, config: AuditConfig, classifiers: list[str]) -> dict[st
     key_of = dict(zip(keys["image_id"].to_pylist(), keys["key"].to_pylist(), strict=True))
     tests = len(classifiers) * len(LOOK_NAMES)
     resamples = max(RESAMPLES, ceil(2 * tests / config.alpha))  # else no p-value could pass
-    for classifier, of in _answered(run, config):
+    for classifier, answered in _answered(run, config):
         if classifier not in classifiers:
             continue
-        vectors = {look: _vectors_of(run, of.ids, look) for look in LOOK_NAMES}
+        vectors = {look: _vectors_of(run, answered.ids, look) for look in LOOK_NAMES}
         if not np.isfinite(vectors[LOOK_NAMES[0]]).all(axis=1).any():  # no picture could be described
             continue
-        found = {
-            look: followed_look(of_look, of.truth, of.answer, 1 - config.alpha, config.seed, resamples)
+        followed = {
+            look: followed_look(of_look, answered.truth, answered.answer, 1 - config.alpha, config.seed, resamples)
             for look, of_look in vectors.items()
         }
-        established = {look: one for look, one in found.items() if is_established(one, config.alpha, tests)}
-        strongest = strongest_looks(established, of.truth, 1 - config.alpha)
-        for look, one in found.items():
+        established = {look: one for look, one in followed.items() if is_established(one, config.alpha, tests)}
+        strongest = strongest_looks(established, answered.truth, 1 - config.alpha)
+        for look, one in followed.items():
             named = {"classifier": classifier, "look": look}
-            said = {"established": look in established, "strongest": look in strongest}
-            rows.append({**named, **_numbers(one), **said})
+            marks = {"established": look in established, "strongest": look in strongest}
+            rows.append({**named, **_numbers(one), **marks})
             if look in established:
-                alike += [{**named, **row} for row in _alike(of, one, key_of)]
+                alike += [{**named, **row} for row in _alike(answered, one, key_of)]
     return {
         TABLE: pa.Table.from_pylist(rows, LOOKS),
         ALIKE: pa.Table.from_pylist(alike, LOOK_ALIKES),
     }
 
 
-def is_established(found: FollowedLook, alpha: float, tests: int) -> bool:
+def is_established(look: FollowedLook, alpha: float, tests: int) -> bool:
     """Tells whether more answers follow the look than the class: that they follow it at all is no chance at α over the
     number of tests (Bonferroni), at the lower limits they are more than `LEAST_SHARE` of all answers, and more than
     those that follow the class."""
-    return found.p_value <= alpha / tests and found.share_low > LEAST_SHARE and found.margin_low > 0
+    return look.p_value <= alpha / tests and look.share_low > LEAST_SHARE and look.margin_low > 0
 
 
-def strongest_looks(found: Mapping[str, FollowedLook], truth: Ints, confidence: float) -> set[str]:
+def strongest_looks(followed: Mapping[str, FollowedLook], truth: Ints, confidence: float) -> set[str]:
     """Returns the looks of which no other one is established to be followed by more of the same answers: looks go
     together, and what does not differ is not ranked."""
 
     def more(one: FollowedLook, other: FollowedLook) -> bool:
         return mean_over_classes(one.beyond_chance - other.beyond_chance, truth, confidence)[1] > 0
 
-    return {look for look, one in found.items() if not any(more(other, one) for other in found.values())}
+    return {look for look, one in followed.items() if not any(more(other, one) for other in followed.values())}
 
 
-def _numbers(found: FollowedLook) -> dict[str, Any]:
+def _numbers(look: FollowedLook) -> dict[str, Any]:
     limits = ("share", "share_low", "share_high", "margin", "margin_low", "margin_high", "expected", "p_value")
     return {
-        "images": len(found.look_answer),
-        "follow_class": int(found.follows_class.sum()),
-        "compared": int(found.compared.sum()),
-        "follow_look": int(found.follows_look.sum()),
-        **{name: getattr(found, name) for name in limits},
+        "images": len(look.look_answer),
+        "follow_class": int(look.follows_class.sum()),
+        "compared": int(look.compared.sum()),
+        "follow_look": int(look.follows_look.sum()),
+        **{name: getattr(look, name) for name in limits},
     }
 
 
-def _alike(of: _Answered, found: FollowedLook, key_of: dict[str, str]) -> Iterator[dict[str, Any]]:
+def _alike(answered: _Answered, look: FollowedLook, key_of: dict[str, str]) -> Iterator[dict[str, Any]]:
     """Yields the images whose answer follows the look, with the look-alikes that have the same answer."""
-    for at in np.flatnonzero(found.follows_look).tolist():
-        near = [one for one in found.neighbours[at].tolist() if one >= 0 and of.answer[one] == of.answer[at]]
+    for at in np.flatnonzero(look.follows_look).tolist():
+        near = [one for one in look.neighbours[at].tolist() if one >= 0 and answered.answer[one] == answered.answer[at]]
         yield {
-            "key": key_of.get(of.ids[at]),
-            "label": of.names[of.truth[at]],
-            "answer": of.names[of.answer[at]],
-            "image_id": of.ids[at],
+            "key": key_of.get(answered.ids[at]),
+            "label": answered.names[answered.truth[at]],
+            "answer": answered.names[answered.answer[at]],
+            "image_id": answered.ids[at],
             "look_alikes": [
-                {"image_id": of.ids[one], "key": key_of.get(of.ids[one]), "label": of.names[of.truth[one]]}
+                {
+                    "image_id": answered.ids[one],
+                    "key": key_of.get(answered.ids[one]),
+                    "label": answered.names[answered.truth[one]],
+                }
                 for one in near
             ],
         }

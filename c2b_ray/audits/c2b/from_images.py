@@ -298,12 +298,12 @@ _WIDTH = 110
 
 @dataclass(frozen=True)
 class DraftedAudit:
-    """An audit's fields, and what a reader should know. `notes`: field → comment lines. `said`: what was found, for a
-    terminal; `warnings`: what will not be audited, or was taken for granted."""
+    """An audit's fields, and what a reader should know. `notes`: field → comment lines. `summary`: what was found, for
+    a terminal; `warnings`: what will not be audited, or was taken for granted."""
 
     fields: dict[str, Any]
     notes: Mapping[str, Sequence[str]]
-    said: tuple[str, ...]
+    summary: tuple[str, ...]
     warnings: tuple[str, ...]
 
     @property

@@ -286,14 +286,14 @@ UNUSABLE = ("no_image", "no_answer")
 def refuse_unusable(location: str, sums: Mapping[str, float], enough: int) -> None:
     """Raises SourceError where none of the first images can be used, once there are `enough` of them, so that no more
     are drawn."""
-    drawn, unusable = sums.get(DRAWS, 0.0), {name: sums.get(f"{DROPPED}:{name}", 0.0) for name in UNUSABLE}
-    if drawn < enough or sum(unusable.values()) < drawn:
+    draws, unusable = sums.get(DRAWS, 0.0), {name: sums.get(f"{DROPPED}:{name}", 0.0) for name in UNUSABLE}
+    if draws < enough or sum(unusable.values()) < draws:
         return
     counts = ", ".join(f"{int(count)} {name}" for name, count in unusable.items() if count)
     why = sorted(name.removeprefix(f"{BECAUSE}:") for name in sums if name.startswith(f"{BECAUSE}:"))
     because = f": {'; '.join(why[:3])}" if why else ""
     raise SourceError(
-        f"{location}: none of the first {int(drawn)} images can be used ({counts}){because}. A "
+        f"{location}: none of the first {int(draws)} images can be used ({counts}){because}. A "
         "generator that returns black or NaN images, or a classifier whose answers are not numbers, has no failures; "
         "mend it, delete the directory, and build again",
         location=location,

@@ -141,7 +141,10 @@ def _nearest(similarity: Mapping[str, Any] | None, failures: Sequence[FailureWit
 
 def _classifiers(results: Mapping[str, Any], names: Mapping[str, str]) -> Table:
     columns = [Column("Name"), Column("Family"), Column("Spec", spec=True)]
-    rows = [(names[of["name"]], of["family"], clean_setting(of["spec"])) for of in results["classifiers"]]
+    rows = [
+        (names[classifier["name"]], classifier["family"], clean_setting(classifier["spec"]))
+        for classifier in results["classifiers"]
+    ]
     return Table(columns, rows, style="open models", caption="The classifiers")
 
 

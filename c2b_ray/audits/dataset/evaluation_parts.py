@@ -121,7 +121,7 @@ class EvaluationAnswers:
 
 
 def rates(
-    of: str, answers: EvaluationAnswers, classifiers: Sequence[str], rows: NDArray[np.bool_] | None = None
+    part: str, answers: EvaluationAnswers, classifiers: Sequence[str], rows: NDArray[np.bool_] | None = None
 ) -> list[dict[str, Any]]:
     """Returns a row of `tables.dataset.FAILURE_RATES` for each classifier and rule. `rows`: of the images; None for
     all."""
@@ -135,7 +135,7 @@ def rates(
             estimate = clustered_rate(failures, totals)
             result.append(
                 {
-                    "of": of,
+                    "of": part,
                     "classifier": name,
                     "rule": rule,
                     "images": int(answered.sum()),
@@ -168,7 +168,7 @@ def transfers(answers: EvaluationAnswers, classifiers: Sequence[str], built: Seq
     return pa.Table.from_pylist(rows, FAILURE_RATES)
 
 
-def consistencies(of: str, answers: EvaluationAnswers, classifiers: Sequence[str]) -> pa.Table:
+def consistencies(part: str, answers: EvaluationAnswers, classifiers: Sequence[str]) -> pa.Table:
     """Returns `tables.dataset.CONSISTENCY` of all pairs, each once, and of each classifier with itself."""
     rows = []
     for rule, k in RULES.items():
@@ -176,10 +176,12 @@ def consistencies(of: str, answers: EvaluationAnswers, classifiers: Sequence[str
             for b, second in enumerate(classifiers[a:], a):
                 both_answered = (answers.ranks[:, a] > 0) & (answers.ranks[:, b] > 0)
                 wrong_a, wrong_b = both_answered & (answers.ranks[:, a] > k), both_answered & (answers.ranks[:, b] > k)
-                counts = [_by_cluster(answers, of) for of in (wrong_a, wrong_b, wrong_a & wrong_b, both_answered)]
+                counts = [
+                    _by_cluster(answers, outcome) for outcome in (wrong_a, wrong_b, wrong_a & wrong_b, both_answered)
+                ]
                 kappa = clustered_consistency(counts[0], counts[1], counts[2], counts[3])
                 row = {
-                    "of": of,
+                    "of": part,
                     "classifier_a": first,
                     "classifier_b": second,
                     "rule": rule,

@@ -107,14 +107,14 @@ def value_page(page_of: PageOf, records: Sequence[Mapping[str, Any]], before: in
     first = "" if images_shown == count else f"The first {words.count(images_shown)} of "
     earlier = [Span("← Earlier", link=f"{page_of.number}-{page - 1}.html")] if page > 1 else []
     later = [Span("Later →", link=f"{page_of.number}-{page + 1}.html")] if page < pages else []
-    place = Span(f"Page {words.count(page)} of {words.count(pages)}")
+    here = Span(f"Page {words.count(page)} of {words.count(pages)}")
     return Page(
         title=clean(page_of.value),
         suffix=page_of.facet,
         kicker=(Span("All failures", link="../index.html"), Span(f" · {page_of.facet}")),
         head=(
             Paragraph(f"{first}{words.plural(count, 'image')}", "tally"),
-            *([Links("Pages", [*earlier, place, *later])] if pages > 1 else []),
+            *([Links("Pages", [*earlier, here, *later])] if pages > 1 else []),
         ),
         sections=(
             _gallery(records, f"Images {words.count(before + 1)} to {words.count(before + len(records))}", level=2),

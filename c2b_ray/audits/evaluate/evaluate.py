@@ -191,7 +191,7 @@ def _recall(config: Retrieval, looking: GroundTruthReadings) -> pa.Table:
     vectors = looking.vectors(config.encoder)
     truth = looking.truth
     templates = (config.class_caption, config.value_caption, config.both_caption)
-    queries = list(wanted(truth.labels, truth.visible(), truth.classes, truth.said(), templates))
+    queries = list(wanted(truth.labels, truth.visible(), truth.classes, truth.words(), templates))
     encoder = looking.models.text_encoder(config.encoder)
     captions = [query.caption for query in queries]
     texts = np.concatenate(

@@ -431,7 +431,7 @@ class GroundTruth:
         """Returns the cells of attributes that images show: those of planted decoys are left out."""
         return {cell: rows for cell, rows in self.cells.items() if cell[1] not in self.decoys}
 
-    def said(self) -> dict[tuple[str, str], str]:
+    def words(self) -> dict[tuple[str, str], str]:
         """Returns the name of each (attribute, value) in captions."""
         return {(a, v): wording(a, v).texts[0] for _, a, v in self.cells}
 

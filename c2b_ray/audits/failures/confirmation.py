@@ -93,7 +93,7 @@ class Confirmation:
     def spare(self, draws: int) -> int:
         """Returns how many of these draws measuring does not need; 0 where no hypothesis is open that they might
         decide."""
-        if not (self.race.standing == "open").any():
+        if not (self.race.verdicts == "open").any():
             return 0
         needed = self._least(draws) * self._arms + measure_draws(self.race, draws).total
         return max(draws - needed, 0)
@@ -110,13 +110,13 @@ class Confirmation:
         """The hypotheses that are failures."""
         return [
             hypothesis
-            for hypothesis, verdict in zip(self.hypotheses, self.race.standing, strict=True)
+            for hypothesis, verdict in zip(self.hypotheses, self.race.verdicts, strict=True)
             if verdict == "failure"
         ]
 
     def table(self) -> pa.Table:
         """Returns the rows of `tables.HYPOTHESES` for the stage confirmation."""
-        verdicts, q_values = self.race.standing.tolist(), self.race.q_values.tolist()
+        verdicts, q_values = self.race.verdicts.tolist(), self.race.q_values.tolist()
         e_values = self.race.evidence.e_values.tolist()
         rows = []
         for hypothesis, verdict, e, q in zip(self.hypotheses, verdicts, e_values, q_values, strict=True):

@@ -298,8 +298,8 @@ def indexed(path: str, captions: Sequence[Candidate], images: int, models: Backe
     ids = index.search(embeddings, images).ids
     nearest = {}
     for caption, row in zip(captions, ids.tolist(), strict=True):
-        found = [image for image in row if image >= 0]
-        nearest[caption.caption_id] = sorted(found, key=lambda image: content_id("order", caption.caption_id, image))
+        hits = [image for image in row if image >= 0]
+        nearest[caption.caption_id] = sorted(hits, key=lambda image: content_id("order", caption.caption_id, image))
     return IndexSource(path, index.revision, partial(_of_index, models.index(path)), nearest)
 
 

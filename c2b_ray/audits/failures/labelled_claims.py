@@ -196,7 +196,7 @@ def _judged(config: FailuresConfig, parts: Parts, claims: list[Claim]) -> list[J
     number = np.arange(len(claims))
     race = Race.start(number, number, RaceTerms(alpha=config.alpha, worth=config.smallest_ratio), expected)
     race = race.after(*np.array([[s.failures, s.images, s.other_failures, s.others] for s in tested]).T)
-    evidence = zip(race.evidence.e_values.tolist(), race.q_values.tolist(), race.standing.tolist(), strict=True)
+    evidence = zip(race.evidence.e_values.tolist(), race.q_values.tolist(), race.verdicts.tolist(), strict=True)
     return [
         {
             "e_value": e,

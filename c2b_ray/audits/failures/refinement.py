@@ -40,7 +40,7 @@ class FailureGroup:
 
     prompt: str
     images: Sequence[bytes]
-    said: Sequence[Sentences]
+    sentences: Sequence[Sentences]
     reference: Sequence[bytes]
 
 
@@ -73,7 +73,7 @@ class Combining:
                 "combination_id": list(groups),
                 "prompt": [group.prompt for group in groups.values()],
                 "images": pa.array([list(group.images) for group in groups.values()], _IMAGES),
-                "sentences": pa.array([list(map(list, group.said)) for group in groups.values()], _SENTENCES),
+                "sentences": pa.array([list(map(list, group.sentences)) for group in groups.values()], _SENTENCES),
                 "reference": pa.array([list(group.reference) for group in groups.values()], _IMAGES),
             }
         )
@@ -84,7 +84,7 @@ class Combining:
     def _id(self, group: FailureGroup) -> str:
         parts = [
             group.prompt,
-            [list(sentences) for sentences in group.said],
+            [list(sentences) for sentences in group.sentences],
             *group.images,
             "reference",
             *group.reference,

@@ -150,16 +150,16 @@ class Steps:
 
     @contextmanager
     def images(
-        self, name: str, held: Callable[[], int], made: Callable[[], int] = lambda: 0
+        self, name: str, stored: Callable[[], int], made: Callable[[], int] = lambda: 0
     ) -> Iterator[Callable[[], None]]:
         """Reports how many images the body took, within step `name`, whose rows take varying numbers; also where it is
         stopped.
 
-        `held`: returns the images of all rows that the run has. `made`: returns those that this process has made,
+        `stored`: returns the images of all rows that the run has. `made`: returns those that this process has made,
         including those of rows that it did not write. Yields a function that reports the images made so far, for long
         rows; called at each batch, it raises what the listener raises.
         """
-        held_before, made_before, told, last = held(), made(), 0, time.monotonic()
+        held_before, made_before, told, last = stored(), made(), 0, time.monotonic()
 
         def now() -> None:
             nonlocal told, last
@@ -171,7 +171,7 @@ class Steps:
         try:
             yield now
         finally:
-            held_after = held()
+            held_after = stored()
             took = max(held_after - held_before, made() - made_before) - told
             self._tell(Event(name, "progress", counts={IMAGES: took, IMAGES_HELD: held_after}))
 

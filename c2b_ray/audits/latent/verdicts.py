@@ -58,10 +58,10 @@ def ties_with(
     attributes: Mapping[str, Vectors],
     weigh: Callable[[Vectors], Evidence],
     margin: float,
-    found: Vectors | None = None,
+    directions: Vectors | None = None,
 ) -> list[EntangledAttribute]:
     """Returns the attributes whose possible effect is `SEEN` margins or more, given the movement apart from the target
-    and from the directions `found`, (m, d), which are reported themselves; the closest first.
+    and from `directions`, (m, d), which are reported themselves; the closest first.
 
     An attribute at an angle t to the target moves the answer along its component orthogonal to the target by sin(t) of
     its effect; so that movement's limits over sin(t) are the attribute's.
@@ -75,7 +75,9 @@ def ties_with(
         if sine < _PARALLEL:
             result.append(EntangledAttribute(name, abs(cosine), 1.0))
             continue
-        unexplained = perpendicular if found is None else perpendicular - found.T @ (found @ perpendicular)
+        unexplained = (
+            perpendicular if directions is None else perpendicular - directions.T @ (directions @ perpendicular)
+        )
         share = float(np.linalg.norm(unexplained)) / sine
         if share < _PARALLEL:
             continue

@@ -257,12 +257,12 @@ def method_rows(methods: Rows, gains: Rows) -> list[TableRow]:
     generators = list(dict.fromkeys(generator for generator, _ in groups))
     result: list[TableRow] = []
     for generator in generators:
-        own = sorted((method for name, method in groups if name == generator), key=rank_of)
-        best = max((rate for method in own if (rate := rates[generator, method]) is not None), default=None)
-        for method in own:
+        of_generator = sorted((method for name, method in groups if name == generator), key=rank_of)
+        best = max((rate for method in of_generator if (rate := rates[generator, method]) is not None), default=None)
+        for method in of_generator:
             key = generator, method
             cells = _method_cells(key, groups[key], gain_of_method.get(key), rates[key], best)
-            result.append(TableRow(cells, "first" if result and method == own[0] else ""))
+            result.append(TableRow(cells, "first" if result and method == of_generator[0] else ""))
     return result
 
 

@@ -93,10 +93,10 @@ class Pages:
         """Returns the position after which a page begins; None for the first page. Raises 400 for another's cursor."""
         return self.signer.open(cursor, *self.about)
 
-    def page(self, found: Sequence[T], body: Callable[[T], Any], position: Callable[[T], Any]) -> dict[str, Any]:
-        """Returns a page as JSON. `found`: its items, and one more where there is a next page."""
-        items = found[: self.limit]
-        has_next = len(found) > self.limit
+    def page(self, items_found: Sequence[T], body: Callable[[T], Any], position: Callable[[T], Any]) -> dict[str, Any]:
+        """Returns a page as JSON. `items_found`: its items, and one more where there is a next page."""
+        items = items_found[: self.limit]
+        has_next = len(items_found) > self.limit
         following = self.signer.seal(position(items[-1]), *self.about) if has_next else None
         return {"items": [body(item) for item in items], "next": following}
 

@@ -45,7 +45,7 @@ class SpendList(Answer):
 
 
 @routes.get("/quotas", responses={200: {"description": "Each quota's limit and use."}})
-def standing(request: Request) -> Json:
+def quotas_used(request: Request) -> Json:
     """Return the tenant's quotas and what it has used of them."""
     context, caller = enter(request, "read")
     return Json(quotas.limits_and_use(context.db, caller.tenant_id, context.config.quotas))

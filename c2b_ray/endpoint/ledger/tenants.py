@@ -280,8 +280,8 @@ def check_key(name: str, scopes: Collection[str], expires_in: float | None) -> N
         raise ConfigError("name", "expected 1 to 200 printable characters")
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
-        given = repr(unknown[0][:50]) if unknown else "none"
-        raise ConfigError("scopes", f"expected some of {', '.join(SCOPES)}, not {given}")
+        wrong = repr(unknown[0][:50]) if unknown else "none"
+        raise ConfigError("scopes", f"expected some of {', '.join(SCOPES)}, not {wrong}")
     if expires_in is not None and not 0 < expires_in < 100 * 365 * 86_400:
         raise ConfigError("expires_in", f"expected seconds, above 0 and below 100 years, not {expires_in:g}")
 

@@ -83,8 +83,8 @@ def train(
     for step in range(first, recipe.steps):
         checkpoints.set_rate(optimizer, checkpoints.pace(step, recipe.steps, recipe.rate))
         images, weights = _batch(scenes, recipe, seed, step)
-        whole = step < recipe.decoder_from
-        losses = _step(model, features, optimizer, (images, weights), recipe, whole)
+        trains_encoder = step < recipe.decoder_from
+        losses = _step(model, features, optimizer, (images, weights), recipe, trains_encoder)
         if step % 25 == 24:
             each = " ".join(f"{name} {value:.4f}" for name, value in losses.items())
             print(f"vae {step + 1}/{recipe.steps} {time.time() - started:.0f}s {each}", flush=True)
@@ -148,9 +148,9 @@ def _batch(scenes: Sequence[Scene], recipe: Recipe, seed: int, step: int) -> tup
     """Returns the step's pictures, and the weight of each pixel, float (rows, 1, 64, 64), of mean 1."""
     generator = np.random.default_rng([seed, step])
     torch.manual_seed(int(generator.integers(2**62)))  # seeds the latents' noise of this step
-    drawn = [scenes[row] for row in generator.integers(0, len(scenes), recipe.batch)]
-    images = render_all(drawn)
-    weights = 1 + recipe.object_weight * _object_shares(drawn, images)
+    batch = [scenes[row] for row in generator.integers(0, len(scenes), recipe.batch)]
+    images = render_all(batch)
+    weights = 1 + recipe.object_weight * _object_shares(batch, images)
     return pixels(images), torch.from_numpy(weights / weights.mean())[:, None]
 
 
@@ -172,13 +172,13 @@ def _step(
     optimizer: torch.optim.Optimizer,
     batch: tuple[Tensor, Tensor],
     recipe: Recipe,
-    whole: bool,
+    trains_encoder: bool,
 ) -> dict[str, float]:
-    """Trains one step. `batch`: pictures and their weights; `whole`: train encoder and decoder, else the
+    """Trains one step. `batch`: pictures and their weights; `trains_encoder`: train encoder and decoder, else the
     decoder alone."""
     images, weights = batch
     with checkpoints.half_where_faster():
-        with torch.set_grad_enabled(whole):
+        with torch.set_grad_enabled(trains_encoder):
             distribution = model.encode(images).latent_dist
         result = model.decode(distribution.sample()).sample.float()
         pairs = zip(features(result), _fixed_features(features, images), strict=True)

@@ -208,22 +208,22 @@ def _loss(
 
 def _cross_entropy(logits: Tensor, truth: Tensor) -> Tensor:
     """Computes cross-entropy against equal shares for all positives; omits rows without positives."""
-    held = truth.sum(dim=1) > 0
-    target = truth[held] / truth[held].sum(dim=1, keepdim=True)
+    has_truth = truth.sum(dim=1) > 0
+    target = truth[has_truth] / truth[has_truth].sum(dim=1, keepdim=True)
     excess = -(target * target.clamp_min(1e-9).log()).sum(dim=1)  # so that 0 is a perfect fit
-    return (F.cross_entropy(logits[held], target, reduction="none") - excess).mean()
+    return (F.cross_entropy(logits[has_truth], target, reduction="none") - excess).mean()
 
 
 def encode(model: nn.Module, tokens: Tensor) -> Tensor:
     """Returns unit-norm text features; cuts off padding beyond the longest text, which changes only the time."""
     text: Any = model.text
     length = int((tokens != 0).sum(dim=1).max())
-    whole = text.attn_mask
-    text.attn_mask = whole[:length, :length]
+    mask = text.attn_mask
+    text.attn_mask = mask[:length, :length]
     try:
         return F.normalize(text(tokens[:, :length]), dim=-1)
     finally:
-        text.attn_mask = whole
+        text.attn_mask = mask
 
 
 def decayed(model: nn.Module) -> list[dict[str, Any]]:

@@ -126,10 +126,10 @@ def _copied_captions(model: LanguageModel, rng: Random, n: int, valid: list[bool
         _caption(_TEMPLATE, target_class, rng.choice(lm_corpus.ATTRIBUTE_NAMES), value, rng.randint(1, 10))
         for target_class, value in names
     ]
-    held = []
+    copied = []
     for (target_class, value), reply in zip(names, _ask(model, requests, valid), strict=True):
-        held.append(bool(reply) and target_class in reply["caption"] and value in reply["caption"])
-    return {"caption_copied": _mean(held)}
+        copied.append(bool(reply) and target_class in reply["caption"] and value in reply["caption"])
+    return {"caption_copied": _mean(copied)}
 
 
 def _mean(values: Sequence[float]) -> float:

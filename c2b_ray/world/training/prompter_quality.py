@@ -71,10 +71,10 @@ def perplexities(path: Path, associations: Associations, seed: int, n: int = 300
     captions = [text for _, text in sample_linked(n, seed, associations.links, associations.neutral)]
     bag = [word for text in captions for word in words_of(text)]
     shuffled = [" ".join(random.sample(text.split(), len(text.split()))) for text in captions]
-    drawn = [" ".join(random.choices(bag, k=len(text.split()))) for text in captions]
+    words_at_random = [" ".join(random.choices(bag, k=len(text.split()))) for text in captions]
     return {
         name: round(_perplexity(model, texts), 2)
-        for name, texts in {"captions": captions, "shuffled": shuffled, "words_at_random": drawn}.items()
+        for name, texts in {"captions": captions, "shuffled": shuffled, "words_at_random": words_at_random}.items()
     }
 
 

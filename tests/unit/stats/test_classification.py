@@ -139,12 +139,12 @@ def test_classes_that_are_apart_do_not_make_a_sure_area() -> None:
 
 def test_a_function_of_ones_own_is_asked_per_group_and_its_number_checked() -> None:
     truth, answers, probabilities = outcomes(3)
-    own = ClassMetric.own("matthews", lambda t, a, p: oracle.matthews_corrcoef(t, a))
+    own = ClassMetric.from_function("matthews", lambda t, a, p: oracle.matthews_corrcoef(t, a))
     groups = np.arange(300) % 2
     known = own.estimate(Outcomes.of(truth, answers, probabilities), groups, 2)
     expected = [oracle.matthews_corrcoef(truth[groups == g], answers[groups == g]) for g in (0, 1)]
     assert known.value == pytest.approx(expected, abs=EXACT)
-    broken = ClassMetric.own("broken", lambda t, a, p: float("nan"))
+    broken = ClassMetric.from_function("broken", lambda t, a, p: float("nan"))
     with pytest.raises(ValueError, match="'broken' gives nan on 300 images"):
         broken.value(Outcomes.of(truth, answers, probabilities))
 

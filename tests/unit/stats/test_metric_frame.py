@@ -100,7 +100,7 @@ def test_limits_allow_for_mistakes_that_the_sample_does_not_show(name: str, imag
 
 
 def test_bootstrapped_limits_hold_the_truth() -> None:
-    own = ClassMetric.own("balanced", lambda t, a, p: (a[t].mean() + 1 - a[~t].mean()) / 2)
+    own = ClassMetric.from_function("balanced", lambda t, a, p: (a[t].mean() + 1 - a[~t].mean()) / 2)
     random, held = np.random.default_rng(2), 0
     truth = np.arange(160) < 80
     for seed in range(60):
@@ -113,7 +113,7 @@ def test_bootstrapped_limits_hold_the_truth() -> None:
 @pytest.mark.parametrize("images", [3, 5, 20])
 def test_bootstrapped_limits_of_few_images_that_are_all_right_are_no_point(images: int) -> None:
     """Percentiles of a bootstrap of 3 to 5 images of each class held the truth in .34 and .30 of samples."""
-    own = ClassMetric.own("informedness", lambda t, a, p: a[t].mean() - a[~t].mean())
+    own = ClassMetric.from_function("informedness", lambda t, a, p: a[t].mean() - a[~t].mean())
     random, held, runs = np.random.default_rng(2), 0, 60
     truth = np.repeat([True, False, True, False], [images, images, 100, 100])
     groups = np.repeat(["few", "many"], [2 * images, 200]).tolist()

@@ -55,26 +55,30 @@ class DetailedGroups:
         return {key: self.links[key] for key in (*self.examples, *self.listed)}
 
 
-def detail_section(of: DetailedGroups, config: AuditConfig, derived: DerivedValues, verified: bool) -> list[Section]:
+def detail_section(
+    details: DetailedGroups, config: AuditConfig, derived: DerivedValues, verified: bool
+) -> list[Section]:
     """Returns the findings of each classifier: of groups with examples all there is, of those that are listed a table,
     and how many others there are; nothing without a finding. `verified`: whether it was looked at what images show."""
-    if not any(group.lead for group in of.groups):
+    if not any(group.lead for group in details.groups):
         return []
     measured = titled(config.metric)
     articles = []
-    for classifier in dict.fromkeys(group.classifier for group in of.groups):
-        found = [group for group in of.groups if group.classifier == classifier and group.lead is not None]
-        detailed = [group for group in found if group.key in of.examples]
-        others = [group for group in found if group.key not in of.examples and group.key in of.listed]
-        contents: list[Block] = [_group(of, group, config, derived, is_open=i == 0) for i, group in enumerate(detailed)]
+    for classifier in dict.fromkeys(group.classifier for group in details.groups):
+        scored = [group for group in details.groups if group.classifier == classifier and group.lead is not None]
+        detailed = [group for group in scored if group.key in details.examples]
+        others = [group for group in scored if group.key not in details.examples and group.key in details.listed]
+        contents: list[Block] = [
+            _group(details, group, config, derived, is_open=i == 0) for i, group in enumerate(detailed)
+        ]
         if others:
             title = f"{'Further findings' if detailed else 'Findings'}, as a table"
-            contents.append(Details(title, [_table_of(others, of.links, derived, measured)]))
+            contents.append(Details(title, [_table_of(others, details.links, derived, measured)]))
         if not contents:
             contents.append(Paragraph("No findings."))
-        if more := words.further(len(found), len(detailed) + len(others), "in the run’s scores.parquet"):
+        if more := words.further(len(scored), len(detailed) + len(others), "in the run’s scores.parquet"):
             contents.append(Paragraph(more, "beneath"))
-        articles.append(Article((spec(of.names[classifier]),), contents, style="classifier"))
+        articles.append(Article((spec(details.names[classifier]),), contents, style="classifier"))
     return [Section("In detail", [*_legend(measured, config.tau, 1 - config.alpha, verified), *articles], "detail")]
 
 
@@ -108,15 +112,17 @@ def _spaced(spans: Sequence[Span]) -> Sentence:
     return tuple(one for span in spans for one in (span, Span(" ")))
 
 
-def _group(of: DetailedGroups, group: Group, config: AuditConfig, derived: DerivedValues, is_open: bool) -> Details:
-    lead, link, examples = group.lead, of.links[group.key], of.examples[group.key]
+def _group(
+    details: DetailedGroups, group: Group, config: AuditConfig, derived: DerivedValues, is_open: bool
+) -> Details:
+    lead, link, examples = group.lead, details.links[group.key], details.examples[group.key]
     assert lead is not None
     columns = [Column(group.attribute), *_columns(titled(config.metric))]
     contents: list[Block] = [Paragraph(line, "aside") for line in filter(None, [mistaken(lead)])]
     plot = Figure(forest_plot(group, config.tau, link))
     contents.append(Columns([plot, Table(columns, value_rows(group, derived), style="values")], "evidence"))
-    counts, name = (lead.n - lead.correct, lead.correct), of.names[group.classifier]
-    if pictures := galleries(examples, counts, lead.verdict, of.pictures, name):
+    counts, name = (lead.n - lead.correct, lead.correct), details.names[group.classifier]
+    if pictures := galleries(examples, counts, lead.verdict, details.pictures, name):
         contents += [Paragraph(line, "source") for line in filter(None, [shared_caption(examples)])]
         contents.append(Galleries(pictures))
     else:

@@ -73,7 +73,7 @@ def tables_of_labels(labels: Sequence[LabelScores], names: Mapping[str, str]) ->
     """Returns a table of each classifier, lowest F1 first: each label against all images that do not show it."""
     tables = []
     for classifier in dict.fromkeys(one.classifier for one in labels):
-        of = sorted(
+        scores = sorted(
             (one for one in labels if one.classifier == classifier), key=lambda one: np.nan_to_num(one.f1, nan=2)
         )
         rows = [
@@ -85,9 +85,9 @@ def tables_of_labels(labels: Sequence[LabelScores], names: Mapping[str, str]) ->
                 words.percent(one.f1),
                 "" if np.isnan(one.auroc) else words.decimal(round(one.auroc, 3)),
             )
-            for one in of[:MOST_ROWS]
+            for one in scores[:MOST_ROWS]
         ]
-        tables.append(Measured(names[classifier], rows, max(len(of) - MOST_ROWS, 0), last="AUROC"))
+        tables.append(Measured(names[classifier], rows, max(len(scores) - MOST_ROWS, 0), last="AUROC"))
     return tuple(tables)
 
 

@@ -77,11 +77,11 @@ def _examples(cell: Cell, captions: pa.Table, draws: pa.Table, predictions: pa.T
     return Examples(wrong=tuple(kinds[False].values()), right=tuple(kinds[True].values()))
 
 
-def _described(cell: Cell, drawn: pa.Table, answered: pa.Table, text: Mapping[str, str]) -> Iterator[Example]:
+def _described(cell: Cell, draws: pa.Table, answered: pa.Table, text: Mapping[str, str]) -> Iterator[Example]:
     """Yields an example for each answered draw, in order."""
     answers = {row["image_id"]: row for row in answered.to_pylist()}
     answer_of_image = answers_of(answered, cell.classifier).of(cell.target_class)
-    for draw in drawn.to_pylist():
+    for draw in draws.to_pylist():
         if (name := answer_of_image.get(draw["image_id"])) is not None:
             yield _example(draw, answers[draw["image_id"]], text[draw["caption_id"]], name == cell.target_class)
 

@@ -74,8 +74,8 @@ def two_stages(config: AuditConfig, cells: Sequence[Cell], captions: pa.Table, f
     of_cells += words.decimal(design.least)
     line = f"Two stages: {words.plural(first, 'image')} of each cell, then "
     if design.tested == ALL_IMAGES:
-        drawn = f"; with the first they are {in_all}" if repeated else ""
-        line += f"{further} more, or as many as the source holds, {of_cells}{drawn}. Findings rest on all of them."
+        in_total = f"; with the first they are {in_all}" if repeated else ""
+        line += f"{further} more, or as many as the source holds, {of_cells}{in_total}. Findings rest on all of them."
     else:
         line += f"{further} fresh ones ({in_all} in all) {of_cells}. Findings rest on the fresh images alone."
     phis = sorted(cell.detectable for cell in cells if not math.isnan(cell.detectable))
@@ -251,17 +251,19 @@ def accuracies_in_brief(
     return tuple(lines)
 
 
-def implausible_line(of: Accuracy) -> str:
+def implausible_line(accuracy: Accuracy) -> str:
     """Returns what may be wrong with a classifier that is hardly ever right; "" where nothing has to be."""
-    if not of.implausible:
+    if not accuracy.implausible:
         return ""
     guessing = (
-        f"; guessing among {of.classes:,} classes gives {words.percent(1 / of.classes)}" if of.classes > 1 else ""
+        f"; guessing among {accuracy.classes:,} classes gives {words.percent(1 / accuracy.classes)}"
+        if accuracy.classes > 1
+        else ""
     )
     return (
-        f"{of.classifier}: only {words.count(of.right)} of {words.count(of.images)} answers are right "
-        f"({words.percent(of.right / of.images)}{guessing}). If that is a surprise, look at the set-up before the "
-        f"findings: {CAUSES}."
+        f"{accuracy.classifier}: only {words.count(accuracy.right)} of {words.count(accuracy.images)} answers are "
+        f"right ({words.percent(accuracy.right / accuracy.images)}{guessing}). If that is a surprise, look at the "
+        f"set-up before the findings: {CAUSES}."
     )
 
 

@@ -47,9 +47,9 @@ def intersections_section(table: pa.Table, names: Mapping[str, str], tau: float,
         "values, each taken alone, would make it."
     )
     blocks: list[Block] = [Paragraph(line)]
-    if found := strongest(rows):
-        more = words.further(len(found), MOST_SENTENCES, "in the run’s intersections.parquet")
-        told = [_found_row(row, rows, names, confidence) for row in found[:MOST_SENTENCES]]
+    if findings := strongest(rows):
+        more = words.further(len(findings), MOST_SENTENCES, "in the run’s intersections.parquet")
+        told = [_found_row(row, rows, names, confidence) for row in findings[:MOST_SENTENCES]]
         blocks.append(Findings(told, more=more))
     blocks += [Paragraph(doubt, "beneath") for doubt in _doubts(rows)]
     groups: dict[tuple[str, str, str], list[Row]] = {}
@@ -75,8 +75,8 @@ def _known(row: Row) -> bool:
 
 
 def _line(rows: Sequence[Row]) -> str:
-    of = [row["verdict"] for row in rows]
-    findings = sum(verdict in FINDINGS for verdict in of)
+    verdicts = [row["verdict"] for row in rows]
+    findings = sum(verdict in FINDINGS for verdict in verdicts)
     empty = sum(row["n"] == 0 for row in rows)
     note = f" {words.plural(empty, 'cell has', 'cells have')} no image." if empty else ""
     shadows = sum(row["folded_into"] is not None for row in rows)
@@ -87,7 +87,8 @@ def _line(rows: Sequence[Row]) -> str:
         )
     return (
         f"{words.plural(len(rows), 'cell')} of two values at once: {words.plural(findings, 'finding')}, "
-        f"{words.count(of.count('none'))} clear, {words.count(of.count('undetermined'))} undetermined.{note}"
+        f"{words.count(verdicts.count('none'))} clear, "
+        f"{words.count(verdicts.count('undetermined'))} undetermined.{note}"
     )
 
 

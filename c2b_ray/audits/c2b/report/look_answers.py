@@ -73,12 +73,12 @@ def followed_looks(looks: pa.Table, alike: pa.Table) -> tuple[FollowedLooks, ...
         if row["established"]:
             by_classifier.setdefault(row["classifier"], []).append(row)
     images = alike.to_pylist() if by_classifier else []
-    found = []
+    result = []
     for classifier, rows in by_classifier.items():
         strongest, weaker = ([row for row in rows if row["strongest"] == kind] for kind in (True, False))
         of_look = [one for one in images if (one["classifier"], one["look"]) == (classifier, strongest[0]["look"])]
-        found.append(FollowedLooks(classifier, tuple(strongest), tuple(weaker), tuple(_examples(of_look))))
-    return tuple(sorted(found, key=lambda one: (-one.share, one.classifier)))
+        result.append(FollowedLooks(classifier, tuple(strongest), tuple(weaker), tuple(_examples(of_look))))
+    return tuple(sorted(result, key=lambda one: (-one.share, one.classifier)))
 
 
 def _examples(rows: Sequence[Row]) -> list[Row]:
@@ -92,12 +92,12 @@ def _examples(rows: Sequence[Row]) -> list[Row]:
     return chosen
 
 
-def followed_sentence(of: FollowedLooks, who: str) -> Sentence:
+def followed_sentence(looks: FollowedLooks, who: str) -> Sentence:
     """Returns the finding in a sentence that begins with `who`; its numbers are of the look that is named first."""
-    first = of.rows[0]
+    first = looks.rows[0]
     return (
         Span(f"{who}{words.percent(first['share'])} of the answers follow the "),
-        Span(words.listed([row["look"] for row in of.rows]), strong=True),
+        Span(words.listed([row["look"] for row in looks.rows]), strong=True),
         Span(
             f" of the image rather than its class: {words.part(first['follow_look'], first['images'])} images are "
             "called what images of other classes that look like them are called (by chance "
@@ -106,8 +106,8 @@ def followed_sentence(of: FollowedLooks, who: str) -> Sentence:
     )
 
 
-def followed_evidence(of: FollowedLooks, confidence: float) -> str:
-    first, *others = of.rows
+def followed_evidence(looks: FollowedLooks, confidence: float) -> str:
+    first, *others = looks.rows
     lines = [
         f"By {first['look']}, {words.percent(confidence)} interval "
         f"{words.percent_range(first['share_low'], first['share_high'])}; "
@@ -118,8 +118,8 @@ def followed_evidence(of: FollowedLooks, confidence: float) -> str:
             f"By {_shares(others)} as much: in these images looks go together, and which of them the classifier goes "
             "by is not told apart."
         )
-    if of.weaker:
-        lines.append(f"By {_shares(of.weaker)} less.")
+    if looks.weaker:
+        lines.append(f"By {_shares(looks.weaker)} less.")
     lines.append("Chance permutes the answers within each class, among those that are not the class’s.")
     return " ".join(lines)
 
@@ -129,7 +129,7 @@ def _shares(rows: Sequence[Row]) -> str:
 
 
 def look_answers(
-    found: Sequence[FollowedLooks],
+    followed: Sequence[FollowedLooks],
     names: Mapping[str, str],
     thumbnails: Mapping[str, str],
     confidence: float,
@@ -137,18 +137,18 @@ def look_answers(
     """Returns the findings; the effect of each is its share of all answers. `thumbnails`: a data: URI per image id."""
     return [
         Candidate(
-            of.share,
-            of.share * of.rows[0]["images"],
+            looks.share,
+            looks.share * looks.rows[0]["images"],
             Answer(
                 verdict="against",
                 sign=SIGNS["against"],
-                sentence=followed_sentence(of, f"{names[of.classifier]}: " if len(names) > 1 else ""),
-                beneath=(followed_evidence(of, confidence),),
+                sentence=followed_sentence(looks, f"{names[looks.classifier]}: " if len(names) > 1 else ""),
+                beneath=(followed_evidence(looks, confidence),),
                 link="looks",
-                galleries=tuple(_gallery(row, thumbnails) for row in of.examples),
+                galleries=tuple(_gallery(row, thumbnails) for row in looks.examples),
             ),
         )
-        for of in found
+        for looks in followed
     ]
 
 

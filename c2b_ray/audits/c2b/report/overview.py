@@ -55,8 +55,8 @@ def overview_article(
         return [Article("Classes and attributes", [*contents, *maps.values()], "overview")]
     for i, (classifier, one) in enumerate(maps.items()):
         verdicts = Counter(cell.verdict for g in groups if g.classifier == classifier for cell in g.cells)
-        found = words.plural(verdicts["for"] + verdicts["against"], "finding")
-        tally = f" {found}, {words.count(verdicts['undetermined'])} undetermined"
+        findings = words.plural(verdicts["for"] + verdicts["against"], "finding")
+        tally = f" {findings}, {words.count(verdicts['undetermined'])} undetermined"
         summary = (Span(names[classifier], True, "spec"), Span(tally, style="muted"))
         contents.append(Details(summary, [one], open=i < 2 and len(one.rows) <= MOST_OPEN // 2))
     return [Article("Classes and attributes", contents, "overview")]
@@ -193,9 +193,9 @@ def pooled_article(
     rows = table.to_pylist()
     if not rows:
         return []
-    found = strongest_pooled(rows)
-    more = words.further(len(found), MOST_FINDINGS, "in the run’s pooled.parquet")
-    told = [_pooled_row(row, cells, names, confidence) for row in found[:MOST_FINDINGS]]
+    findings = strongest_pooled(rows)
+    more = words.further(len(findings), MOST_FINDINGS, "in the run’s pooled.parquet")
+    told = [_pooled_row(row, cells, names, confidence) for row in findings[:MOST_FINDINGS]]
     line = Paragraph(_line(rows), "intro")
     return [Article("Over all classes", [line, *([Findings(told, more=more)] if told else [])], "pooled")]
 
@@ -270,14 +270,14 @@ def found_cells(
         for cell in group.cells:
             cells.setdefault((cell.target_class, cell.attribute, cell.bias_class), {})[cell.classifier] = cell
     # Of each class, attribute and value in which any classifier has a finding: the cell of every classifier.
-    found = [
+    with_findings = [
         (key, cell_of_classifier)
         for key, cell_of_classifier in cells.items()
         if any(cell.is_finding for cell in cell_of_classifier.values())
     ]
-    if not found:
+    if not with_findings:
         return []
-    found.sort(key=lambda row: (-max(cell.weight for cell in row[1].values() if cell.is_finding), row[0]))
+    with_findings.sort(key=lambda row: (-max(cell.weight for cell in row[1].values() if cell.is_finding), row[0]))
     numbers = ("φ", "Interval", measured, "Others", "Images", "q")
     turned = "turn " if len(classifiers) > MOST_NAMED else ""
     columns = (
@@ -291,13 +291,16 @@ def found_cells(
     title = "Every cell with a finding"
     table = Table(
         [Column("Class"), Column("Attribute: value"), *columns],
-        [_found_cell(key, [of.get(name) for name in classifiers], links) for key, of in found[:MOST_ROWS]],
+        [
+            _found_cell(key, [by_classifier.get(name) for name in classifiers], links)
+            for key, by_classifier in with_findings[:MOST_ROWS]
+        ],
         name="Cells with a finding",
         style="versus",
         caption=f"{title}, φ as each classifier has it" if len(classifiers) > 1 else title,
         sortable=True,
         filtered="findings",
-        more=words.further(len(found), MOST_ROWS, "in the run’s scores.parquet"),
+        more=words.further(len(with_findings), MOST_ROWS, "in the run’s scores.parquet"),
     )
     return [Details(f"{title}, as a table", [table], open=len(table.rows) <= 10)]
 

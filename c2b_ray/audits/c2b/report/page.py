@@ -127,9 +127,9 @@ def shown_images(run: C2BRun, tables: SharedTables, groups: Sequence[Group]) -> 
     examples = choose(worst_first(list(groups))[:MOST_DETAILED], *of_answers)
     cells = [cell for group in groups for cell in group.cells]
     named = named_by_attributes(cells, *of_answers, config.tau, config.alpha, partial(duplicates, run))
-    told = {of.classifier for of in named}  # a column says by name what the answers follow
+    told = {look.classifier for look in named}  # a column says by name what the answers follow
     looks = followed_looks(run.read("looks"), run.read("look_alikes"))
-    return ShownImages(examples, named, tuple(of for of in looks if of.classifier not in told))
+    return ShownImages(examples, named, tuple(look for look in looks if look.classifier not in told))
 
 
 def page_of(
@@ -149,7 +149,7 @@ def page_of(
     names = names_of_classifiers(config, tables.scores, tables.predictions, effects)
     derived = DerivedValues(manifest)
     cells = [cell for group in groups for cell in group.cells]
-    of = DetailedGroups(
+    details = DetailedGroups(
         groups,
         of_images.examples,
         [group.key for group in worst_first(list(groups))[MOST_DETAILED : MOST_DETAILED + MOST_TABLES]],
@@ -162,22 +162,22 @@ def page_of(
         of_images.named,
         (pooled, crossed, effects),
         names,
-        of.examples,
-        of.pictures,
-        of.links,
+        details.examples,
+        details.pictures,
+        details.links,
         (tau, alpha),
         derived,
         look_answers(of_images.looks, names, thumbnails, confidence),
     )
     taken_for = taken(tables.captions, tables.draws, tables.predictions, {group.classifier for group in groups})
     of_cells = [
-        *overview_article(groups, names, taken_for, confidence, of.links_to_details),
+        *overview_article(groups, names, taken_for, confidence, details.links_to_details),
         *pooled_article(pooled, cells, names, confidence),
     ]
     is_scored, verified = bool(cells) or not effects.num_rows, tables.verifications.num_rows > 0
     sections = [
-        _found_section(of, config, derived, of_cells, is_scored),
-        *detail_section(of, config, derived, verified),
+        _found_section(details, config, derived, of_cells, is_scored),
+        *detail_section(details, config, derived, verified),
         *perturbations_section(effects, names, tau, alpha, perturbed or {}),
         *label_errors_section(
             config, (run.read("label_errors"), tables.scores, run.read("scores_without")), names, thumbnails
@@ -234,9 +234,9 @@ def _head(
     unfinished_line = unfinished(manifest)
     notes_of_setup = setup_notes(manifest)
     # "Nothing was found" says nothing about a classifier that is set up wrongly, so that the set-up stands before it.
-    found = any(answer.verdict in FINDINGS for answer in told)
+    has_findings = any(answer.verdict in FINDINGS for answer in told)
     blocks: list[Block] = [*setup(notes_of_setup), Answers(told)]
-    if found and not any(note.hopeless for note in notes_of_setup):
+    if has_findings and not any(note.hopeless for note in notes_of_setup):
         blocks.reverse()
     return [
         *([Paragraph(unfinished_line, "notice")] if unfinished_line else []),
@@ -247,25 +247,38 @@ def _head(
 
 
 def _found_section(
-    of: DetailedGroups, config: AuditConfig, derived: DerivedValues, of_cells: Sequence[Article], is_scored: bool
+    details: DetailedGroups,
+    config: AuditConfig,
+    derived: DerivedValues,
+    of_cells: Sequence[Article],
+    is_scored: bool,
 ) -> Section:
     """Returns the findings as sentences, strongest first, and as a table; and `of_cells`, which show all cells."""
     confidence = 1 - config.alpha
-    cells = [cell for group in of.groups for cell in group.cells]
-    found = [
+    cells = [cell for group in details.groups for cell in group.cells]
+    findings = [
         row
-        for group, similar in leading(of.groups)
-        if (row := found_row(group, of.names[group.classifier], confidence, of.links[group.key], similar, derived))
+        for group, similar in leading(details.groups)
+        if (
+            row := found_row(
+                group,
+                details.names[group.classifier],
+                confidence,
+                details.links[group.key],
+                similar,
+                derived,
+            )
+        )
     ]
-    blocks: list[Block] = [Paragraph(cue, "cue") for cue in cues(cells, of.names, confidence)]
-    if found:
-        more = words.further(len(found), MOST_SENTENCES, "in the tables below")
-        blocks.append(Paragraph(findings_line(cells, len(found)), "intro"))
-        blocks.append(Findings(found[:MOST_SENTENCES], "findings", MOST_UNFOLDED, more))
-        blocks += found_cells(of.groups, of.names, of.links_to_details, titled(config.metric))
+    blocks: list[Block] = [Paragraph(cue, "cue") for cue in cues(cells, details.names, confidence)]
+    if findings:
+        more = words.further(len(findings), MOST_SENTENCES, "in the tables below")
+        blocks.append(Paragraph(findings_line(cells, len(findings)), "intro"))
+        blocks.append(Findings(findings[:MOST_SENTENCES], "findings", MOST_UNFOLDED, more))
+        blocks += found_cells(details.groups, details.names, details.links_to_details, titled(config.metric))
     elif is_scored:
         blocks.append(Paragraph("No cell’s difference is established."))
-    return Section("All findings", [*blocks, *of_cells], "found", "All findings" if found or of_cells else "")
+    return Section("All findings", [*blocks, *of_cells], "found", "All findings" if findings or of_cells else "")
 
 
 def _extent(

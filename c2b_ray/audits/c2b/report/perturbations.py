@@ -92,9 +92,9 @@ def perturbations_section(
         f"of {words.decimal(alpha)} over all classes, perturbations and levels."
     )
     blocks: list[Block] = [Paragraph(f"{line(rows)} {how}")]
-    if found := strongest(rows):
-        told = [_found_row(of_kind, names, confidence) for of_kind in found[:MOST_SENTENCES]]
-        blocks.append(Findings(told, more=words.further(len(found), MOST_SENTENCES, "in the tables below")))
+    if findings := strongest(rows):
+        told = [_found_row(of_kind, names, confidence) for of_kind in findings[:MOST_SENTENCES]]
+        blocks.append(Findings(told, more=words.further(len(findings), MOST_SENTENCES, "in the tables below")))
     else:
         blocks.append(Paragraph("No perturbation is established to change the accuracy of a class by more than τ."))
     by_kind: dict[str, list[Row]] = {}

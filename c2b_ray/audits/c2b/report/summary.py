@@ -70,15 +70,15 @@ def summary(run: C2BRun) -> Summary:
         cells, run.captions, run.draws, run.predictions, config.tau, config.alpha, partial(duplicates, run)
     )
     named_lines = [
-        "".join(span.text for span in named_sentence(of, cells, f"{of.classifier}: ", confidence)[0])
-        for of in by_column
+        "".join(span.text for span in named_sentence(look, cells, f"{look.classifier}: ", confidence)[0])
+        for look in by_column
     ]
-    told_by_column = {of.classifier for of in by_column}
+    told_by_column = {look.classifier for look in by_column}
     looks = run.read("looks")
     followed = [
-        "".join(span.text for span in followed_sentence(of, f"{of.classifier}: "))
-        for of in followed_looks(looks, run.read("look_alikes"))
-        if of.classifier not in told_by_column
+        "".join(span.text for span in followed_sentence(look, f"{look.classifier}: "))
+        for look in followed_looks(looks, run.read("look_alikes"))
+        if look.classifier not in told_by_column
     ]
     stages = two_stages(config, cells, run.captions, run.read("confirmation"))
     rule = right_line(config, run.manifest.get("rule"))

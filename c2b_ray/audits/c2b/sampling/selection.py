@@ -334,13 +334,13 @@ class CellPools:
                         looked_at.append((row, position))
                         if not seen.looked_at(image, caption):
                             missing.append((row, position))
-            drawn = [] if missing else self._by_turns(task, depth, seen)
-            if missing or len(drawn) == task.target or depth >= task.cell.longest:
+            accepted = [] if missing else self._by_turns(task, depth, seen)
+            if missing or len(accepted) == task.target or depth >= task.cell.longest:
                 break
             depth *= 2
         rows.looked += looked_at
         rows.missing += missing
-        rows.drawn += [(row, rank) for row, rank, _ in drawn]
+        rows.drawn += [(row, rank) for row, rank, _ in accepted]
 
     def _nearest(self, task: _Task, seen: VerifiedCandidates, rows: _PoolRows) -> None:
         """Selects the nearest. Images count as distinct until they are fetched; copies are then dropped and the next

@@ -284,9 +284,9 @@ def _images_by_value_shown(seen: CellObservations, group: CellGroup, order: Ints
     rows = rows[np.lexsort((seen.cells.cell[rows], order[rows]))]
     rows = rows[_first_of_each(seen.cells.image[rows])]
     rows = _new_pictures(rows, seen.cells, seen.verified.distinct)
-    values_shown = seen.verified.said.values(group.attribute, seen.row[rows])
+    values_shown = seen.verified.verifier_answers.values(group.attribute, seen.row[rows])
     rows, values_shown = (array[seen.shows_class(seen.row[rows], group.target_class)] for array in (rows, values_shown))
-    words = [seen.verified.said.number(value) for value in group.values]
+    words = [seen.verified.verifier_answers.number(value) for value in group.values]
     return [rows[(values_shown == word) & (values_shown != NOTHING)] for word in words]
 
 

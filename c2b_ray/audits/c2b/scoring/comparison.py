@@ -35,8 +35,7 @@ class ComparisonSide:
     """One of the two sides of a comparison: tables of `tables.CAPTIONS`, `DRAWS` and `PREDICTIONS`, the classifier,
     and which images are near-duplicates of others.
 
-    `said`: a verifier's answers about the images; None without a verifier. `doubts`: why the side's score of a cell is
-    in doubt. `clusters`: of the images; None where they are independent. A's count.
+    `verifier_answers`: about the images; None without a verifier. `doubts`: why the side's score of a cell is in doubt. `clusters`: of the images; None where they are independent. A's count.
     """
 
     captions: pa.Table
@@ -44,7 +43,7 @@ class ComparisonSide:
     predictions: pa.Table
     classifier: str
     distinct: Distinct | None = None
-    said: VerifierAnswers | None = None
+    verifier_answers: VerifierAnswers | None = None
     doubts: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
     clusters: Clusters | None = None
 
@@ -85,7 +84,11 @@ class SharedImages:
         self.a, self.b = a, b
         self._drawn_a, self._drawn_b = (images_of_cells(side.captions, side.draws) for side in (a, b))
         self._common = self._drawn_a.where(self._drawn_by_both())
-        self._shown = self._common if a.said is None else self._common.where(_accepted(self._common, a.said))
+        self._shown = (
+            self._common
+            if a.verifier_answers is None
+            else self._common.where(_accepted(self._common, a.verifier_answers))
+        )
         pictures = None if a.distinct is None else a.distinct.pictures(self._drawn_a.ids)
         self._counted = self._shown.without_copies(pictures)
         self._of_a, self._of_b = (answers_of(side.predictions, side.classifier).to(self._counted) for side in (a, b))

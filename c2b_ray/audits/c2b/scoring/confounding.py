@@ -164,11 +164,11 @@ def _doubt(
     """
     toward, off = float(np.sign(phi)) * moved[0], moved[1]
     who = _carriers(np.sign(phi) * parts[0], toward, parts[1])
-    said, rest = f"{phi:+.2f} on the images of {value!r}", phi - moved[0]
+    gap, rest = f"{phi:+.2f} on the images of {value!r}", phi - moved[0]
     if toward > max(tau, off):
-        return f"explained by {who}: {said}, {rest:+.2f} on images alike in {who}"
+        return f"explained by {who}: {gap}, {rest:+.2f} on images alike in {who}"
     if toward + off > abs(phi) - tau:
-        return f"cannot be told from {who}: {said}, {rest - off:+.2f} to {rest + off:+.2f} on images alike in {who}"
+        return f"cannot be told from {who}: {gap}, {rest - off:+.2f} to {rest + off:+.2f} on images alike in {who}"
     return None
 
 
@@ -225,7 +225,7 @@ class Confounding:
 
 def _images_of_class(seen: CellObservations, target: str) -> _Class:
     """Returns the images of a class that the verifier described, in the order of their ids."""
-    answers_of_verifier, cells = seen.verified.said, seen.cells
+    answers_of_verifier, cells = seen.verified.verifier_answers, seen.cells
     groups = {group.attribute: group for group in cells.groups_of_class.get(target, ())}
     row = cells.rows_of_class(target)
     row = row[seen.shows_class(seen.row[row], target) & answers_of_verifier.has_attributes(seen.row[row])]

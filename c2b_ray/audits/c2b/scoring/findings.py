@@ -242,9 +242,9 @@ def _phi_without(row: ScoreRow, lead: ScoreRow, answers: CellAnswers, tau: float
     value_positions = (cells.cell[group_rows] - group.cells.start)[is_counted]
     size = len(group.values)
     right = np.bincount(value_positions[answers.right[group_rows][is_counted]], minlength=size)
-    total, place = np.bincount(value_positions, minlength=size), group.values.index(row["bias_class"])
-    phi = float(bias_scores(right, total)[place])
-    return None if np.isnan(phi) else (phi, float(bias_score_p_values(right, total, tau)[place]))
+    total, position = np.bincount(value_positions, minlength=size), group.values.index(row["bias_class"])
+    phi = float(bias_scores(right, total)[position])
+    return None if np.isnan(phi) else (phi, float(bias_score_p_values(right, total, tau)[position]))
 
 
 def _join(row: ScoreRow, lead: ScoreRow, rows: Sequence[ScoreRow], phi: float | None) -> None:

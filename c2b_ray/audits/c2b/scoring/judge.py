@@ -176,7 +176,7 @@ class Estimate:
         return np.fmax(predicted - least, 0.0), np.fmax(most - predicted, 0.0)
 
     @property
-    def held(self) -> NDArray[np.bool_]:
+    def has_images(self) -> NDArray[np.bool_]:
         has_images: NDArray[np.bool_] = (self.effective > 0) & ~np.isnan(self.accuracy)
         return has_images
 
@@ -491,7 +491,7 @@ def farther(phi: Floats, limits: tuple[Floats, Floats], reach: tuple[Floats, Flo
 
 def _most_false(estimate: Estimate) -> float:
     """Returns the largest share of a value's images that may show something else: all, where nothing tells."""
-    shares = np.asarray(estimate.columns["false_accepts_high"], np.float64)[estimate.held]
+    shares = np.asarray(estimate.columns["false_accepts_high"], np.float64)[estimate.has_images]
     return float(np.where(np.isnan(shares), 1.0, shares).max(initial=0.0))
 
 
@@ -537,7 +537,7 @@ def _in_clusters(estimate: Estimate, clusters: ClusterSums) -> Design:
 def _weights(estimate: Estimate) -> Floats:
     """Returns (values, values): the weight of each accuracy in each φ; NaN in the row of a value with nothing to
     compare."""
-    itself, has_images, trusted = np.eye(len(estimate.values), dtype=bool), estimate.held, _trusted(estimate)
+    itself, has_images, trusted = np.eye(len(estimate.values), dtype=bool), estimate.has_images, _trusted(estimate)
     compared: NDArray[np.bool_] = ~itself & trusted[None, :]
     compared = np.where(np.any(compared, axis=1)[:, None], compared, ~itself & has_images[None, :])
     weights = np.where(itself, 1.0, -1.0 * compared / np.maximum(compared.sum(axis=1, keepdims=True), 1))
@@ -547,7 +547,7 @@ def _weights(estimate: Estimate) -> Floats:
 
 def _trusted(estimate: Estimate) -> NDArray[np.bool_]:
     is_certain: NDArray[np.bool_] = np.array([doubt is None for doubt in estimate.doubts], dtype=bool)
-    return estimate.held & is_certain
+    return estimate.has_images & is_certain
 
 
 def _doubt_reasons(estimates: Sequence[Estimate], phi: Floats, tau: float) -> list[str | None]:
@@ -560,7 +560,7 @@ def _doubt_reasons(estimates: Sequence[Estimate], phi: Floats, tau: float) -> li
 
 
 def _spread(estimate: Estimate, phi: Floats, tau: float) -> list[str | None]:
-    doubts, with_images, trusted = list(estimate.doubts), estimate.held, _trusted(estimate)
+    doubts, with_images, trusted = list(estimate.doubts), estimate.has_images, _trusted(estimate)
     value_doubts = zip(estimate.values, with_images, doubts, strict=True)
     suspects = [repr(name) for name, has_images, doubt in value_doubts if has_images and doubt is not None]
     if not suspects:

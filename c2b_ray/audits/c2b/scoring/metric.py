@@ -66,9 +66,9 @@ def labelled_images(
         [(attribute, named[row]) for attribute, named in of_attribute.items() if named[row]] for row in rows.tolist()
     ]
     columns = {
-        "classes": [names[of].tolist() for of in shown[rows]],
-        "attributes": [[attribute for attribute, _ in of] for of in have],
-        "bias_classes": [[value for _, value in of] for of in have],
+        "classes": [names[classes_shown].tolist() for classes_shown in shown[rows]],
+        "attributes": [[attribute for attribute, _ in pairs] for pairs in have],
+        "bias_classes": [[value for _, value in pairs] for pairs in have],
     }
     return pa.table(columns, pa.schema([field for field in LABELLED_IMAGES if field.name in columns])), rows
 
@@ -78,7 +78,7 @@ def compared_values(proposals: pa.Table) -> dict[str, list[str]]:
     values: dict[str, dict[str, None]] = {}
     for row in proposals.select(["attribute", "bias_classes"]).to_pylist():
         values.setdefault(row["attribute"], {}).update(dict.fromkeys(row["bias_classes"]))
-    return {attribute: list(of) for attribute, of in values.items()}
+    return {attribute: list(of_attribute) for attribute, of_attribute in values.items()}
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,10 @@ class LabelSets:
         """`table`: of `tables.LABELLED_IMAGES`."""
         table = table.take(pc.sort_indices(table, [("image_id", "ascending")]))
         ids = ImageIds(table["image_id"].cast(pa.large_string()).combine_chunks())
-        place = {name: at for at, name in enumerate(classes)}
+        positions = {name: at for at, name in enumerate(classes)}
         shown = np.zeros((len(ids), len(classes)), bool)
         for row, names in enumerate(table["classes"].to_pylist()):
-            shown[row, [place[name] for name in names if name in place]] = True
+            shown[row, [positions[name] for name in names if name in positions]] = True
         values: dict[str, NDArray[np.object_]] = {}
         for row, (attributes, names) in enumerate(
             zip(table["attributes"].to_pylist(), table["bias_classes"].to_pylist(), strict=True)
@@ -118,33 +118,33 @@ class LabelSets:
         position of each image's value, and what the values are permuted among: images of one set of labels."""
         at = {value: number for number, value in enumerate(group.values)}
         named = self.values.get(group.attribute, np.full(len(self.ids), None, object))
-        place = np.array([at.get(value, -1) for value in named], np.int64)
-        rows = self._once(np.flatnonzero(place >= 0), place)
+        positions = np.array([at.get(value, -1) for value in named], np.int64)
+        rows = self._once(np.flatnonzero(positions >= 0), positions)
         outcomes, answered = self._outcomes(answers, group.target_class, rows)
         rows = rows[answered]
-        return outcomes, place[rows], _strata_of_sets(self.sets[rows], outcomes.truth)
+        return outcomes, positions[rows], _strata_of_sets(self.sets[rows], outcomes.truth)
 
     def of_class(self, answers: ClassifierAnswers, target_class: str) -> Outcomes:
         """Returns the outcomes of all answered images, each picture of a set of labels once."""
         rows = self._once(np.arange(len(self.ids)), np.zeros(len(self.ids), np.int64))
         return self._outcomes(answers, target_class, rows)[0]
 
-    def _once(self, rows: Ints, place: Ints) -> Ints:
+    def _once(self, rows: Ints, positions: Ints) -> Ints:
         """Returns the rows without copies of an image with the same value and labels: the first by id stays, as in a
         cell."""
-        keys = np.stack([place[rows], self.pictures[rows], self.sets[rows]], axis=1)
+        keys = np.stack([positions[rows], self.pictures[rows], self.sets[rows]], axis=1)
         _, first = np.unique(keys, axis=0, return_index=True) if len(rows) else (None, np.zeros(0, np.int64))
         return rows[np.sort(first)]
 
     def _outcomes(self, answers: ClassifierAnswers, target_class: str, rows: Ints) -> tuple[Outcomes, Mask]:
-        asked, position = answers.number(target_class), self.classes.index(target_class)
-        found = answers.rows_of(self.ids)[rows]
-        taken = answers.taken(found, np.full(len(found), asked))
+        target, position = answers.number(target_class), self.classes.index(target_class)
+        answer_rows = answers.rows_of(self.ids)[rows]
+        taken = answers.taken(answer_rows, np.full(len(answer_rows), target))
         answered: Mask = taken != NO_ANSWER
         outcomes = Outcomes(
             self.shown[rows, position][answered],
-            (taken == asked)[answered],
-            answers.probability(found[answered], position),
+            (taken == target)[answered],
+            answers.probability(answer_rows[answered], position),
         )
         return outcomes, answered
 
@@ -176,9 +176,9 @@ def scores_of_labels(sets: LabelSets, answers: Mapping[str, ClassifierAnswers]) 
         return metric.value(outcomes) if len(outcomes) else float("nan")
 
     rows = []
-    for classifier, given in answers.items():
+    for classifier, answers_of_classifier in answers.items():
         for label in sets.classes:
-            outcomes = sets.of_class(given, label)
+            outcomes = sets.of_class(answers_of_classifier, label)
             positive = int(outcomes.truth.sum())
             values = [value(METRICS[name], outcomes) for name in ("recall", "precision", "f1", "auroc")]
             rows.append(LabelScores(classifier, label, positive, len(outcomes) - positive, *values))
@@ -205,7 +205,7 @@ def own_metric(function: Function | None) -> Iterator[str | None]:
         yield None
         return
     name = OWN + getattr(function, "__name__", type(function).__name__).strip("<>")
-    _held[name] = ClassMetric.own(name.removeprefix(OWN), function)
+    _held[name] = ClassMetric.from_function(name.removeprefix(OWN), function)
     try:
         yield name
     finally:

@@ -147,13 +147,13 @@ def counts_of_verified(cells: PairCells, seen: CellObservations, pictures: Ints 
     showing[kept_rows] = cells_shown[kept_rows] != NOTHING
     answered, right = cells.answers.answered[cells.rows], cells.answers.right[cells.rows]
     total, correct = cells.count(showing & answered, cells_shown), cells.count(showing & right, cells_shown)
-    drawn = _by_cell_shown(cells, cells_shown)
+    counts = _by_cell_shown(cells, cells_shown)
     left_in_pools, images_left = _left_in_pools(cells, seen)
-    estimate = _corrected(cells.pair, drawn, left_in_pools, seen.verified, (int(total.sum()), images_left))
-    shown = _share_counted(drawn, cells.count(answered))
+    estimate = _corrected(cells.pair, counts, left_in_pools, seen.verified, (int(total.sum()), images_left))
+    shown = _share_counted(counts, cells.count(answered))
     if estimate is None:
         accuracy, effective = np.divide(correct, total, out=np.full(len(total), np.nan), where=total > 0), total
-        shown = shown * np.diag(_rows(drawn.sum(axis=0)))
+        shown = shown * np.diag(_rows(counts.sum(axis=0)))
     else:
         accuracy, effective = estimate.accuracy, np.where(total > 0, estimate.effective, 0.0)
         shown = shown * np.diag(estimate.shown)
@@ -219,12 +219,12 @@ def _left_in_pools(cells: PairCells, seen: CellObservations) -> tuple[Floats, in
     drawn for no cell of the pair."""
     size = len(cells.number)
     counts, images = np.zeros((size, size)), [np.zeros(0, np.int64)]
-    drawn = cells.answers.cells.image[cells.rows]
+    drawn_images = cells.answers.cells.image[cells.rows]
     for position, values in enumerate(cells.pair.cells()):
         looked_at, rows = seen.pool(CellName(*cells.group.name, bias_class(*values)))
         cells_shown = _cells_shown(seen, cells.pair, rows)
         counts[position] = np.bincount(cells_shown[cells_shown != NOTHING], minlength=size)
-        images.append(looked_at[~np.isin(seen.drawn_number(looked_at), drawn)])
+        images.append(looked_at[~np.isin(seen.drawn_number(looked_at), drawn_images)])
     return counts, distinct_count(np.concatenate(images))
 
 
@@ -237,15 +237,17 @@ def _cells_shown(seen: CellObservations, pair: Pair, rows: Ints) -> Ints:
 
 
 def _corrected(
-    pair: Pair, drawn: Floats, left: Floats, verified: VerifiedImages, images: tuple[int, int]
+    pair: Pair, drawn_counts: Floats, left: Floats, verified: VerifiedImages, images: tuple[int, int]
 ) -> Corrected | None:
     """Returns None where nothing was counted, or the pair is too large to correct. `images`: how many were drawn and
     left in pools, each counted once."""
-    if not drawn.any() or drawn.shape[1] > MOST_CELLS:
+    if not drawn_counts.any() or drawn_counts.shape[1] > MOST_CELLS:
         return None
-    copies = tuple(max(1.0, float(counts.sum()) / max(n, 1)) for counts, n in zip((drawn, left), images, strict=True))
+    copies = tuple(
+        max(1.0, float(counts.sum()) / max(n, 1)) for counts, n in zip((drawn_counts, left), images, strict=True)
+    )
     calibration = _calibration(pair, verified)
-    return corrected(drawn[0], drawn[1], calibration, copies=(copies[0], copies[1]), unclassified=left)
+    return corrected(drawn_counts[0], drawn_counts[1], calibration, copies=(copies[0], copies[1]), unclassified=left)
 
 
 def _calibration(pair: Pair, verified: VerifiedImages) -> Floats:
@@ -265,9 +267,9 @@ def _rows(counts: Floats) -> Floats:
     return shares
 
 
-def _share_counted(drawn: Floats, answered: Ints) -> Floats:
+def _share_counted(counts: Floats, answered: Ints) -> Floats:
     """Returns the share of each cell's answered images in which the verifier sees the class and any values."""
-    counted: Floats = drawn.sum(axis=(0, 2))
+    counted: Floats = counts.sum(axis=(0, 2))
     share: Floats = np.divide(counted, answered, out=np.full(len(answered), np.nan), where=answered > 0)
     return share
 
@@ -350,10 +352,10 @@ def score_pairs(
     that were not verified are all in doubt. Among near-duplicates a cell counts one.
     """
     pairs = of_run(proposals, captions)
-    drawn = images_of_pairs(captions, images.draws)
-    pictures = None if images.distinct is None else images.distinct.pictures(drawn.ids)
-    distinct_images = drawn.without_copies(pictures)
-    repeats = np.append(drawn.sizes - distinct_images.sizes, 0)
+    images_of_cells = images_of_pairs(captions, images.draws)
+    pictures = None if images.distinct is None else images.distinct.pictures(images_of_cells.ids)
+    distinct_images = images_of_cells.without_copies(pictures)
+    repeats = np.append(images_of_cells.sizes - distinct_images.sizes, 0)
     sources, seen = _sources(captions, images.draws), _seen(captions, images, distinct_images)
     by_id = pc.sort_indices(captions["caption_id"]).to_numpy()
     estimates = []

@@ -419,10 +419,10 @@ class VerifiedImages:
     """
 
     def __init__(self, verifications: pa.Table, calibration: pa.Table, distinct: Distinct | None = None) -> None:
-        self.said = VerifierAnswers(verifications)
+        self.verifier_answers = VerifierAnswers(verifications)
         self.distinct = distinct
         self._verifier = VerifierSkill(verifications, calibration)
-        self._something_else = _shares_of_something_else(self.said)
+        self._something_else = _shares_of_something_else(self.verifier_answers)
         self._pools: CellImages | None = None
 
     def drawn_from(self, pools: CellImages) -> VerifiedImages:
@@ -438,7 +438,7 @@ class VerifiedImages:
     def on(self, verifications: pa.Table) -> VerifiedImages:
         """Returns what the same verifier saw in other images, a table of the same schema."""
         verified = copy(self)
-        verified.said, verified.distinct, verified._pools = VerifierAnswers(verifications), None, None
+        verified.verifier_answers, verified.distinct, verified._pools = VerifierAnswers(verifications), None, None
         return verified
 
     def of(self, cells: CellImages) -> CellObservations:
@@ -465,8 +465,10 @@ class VerifiedImages:
     def counts_of_class(self, target: str) -> tuple[int, int, int]:
         """Returns how many of the images looked at for a class were said to show it, another class of the audit, and
         none of them."""
-        named = self.said.class_shown(np.flatnonzero(self.said.target == self.said.number(target)))
-        shown, nothing = (int((named == self.said.number(name)).sum()) for name in (target, OTHER))
+        named = self.verifier_answers.class_shown(
+            np.flatnonzero(self.verifier_answers.target == self.verifier_answers.number(target))
+        )
+        shown, nothing = (int((named == self.verifier_answers.number(name)).sum()) for name in (target, OTHER))
         return shown, int((named != NOTHING).sum()) - shown - nothing, nothing
 
     def knows_something_else(self) -> bool:
@@ -488,7 +490,7 @@ class VerifiedImages:
         named = classes[classes != NOTHING]
         if not len(named):
             return float("nan")
-        share = int((named == self.said.number(target)).sum()) / len(named)
+        share = int((named == self.verifier_answers.number(target)).sum()) / len(named)
         return float(stats.rogan_gladen(share, *self._verifier.class_rates(target)))
 
     def class_skill(self, target: str) -> float:
@@ -516,24 +518,29 @@ class CellObservations:
 
     def __init__(self, verified: VerifiedImages, cells: CellImages, pools: CellImages | None = None) -> None:
         self.verified, self.cells = verified, cells
-        self._said = verified.said
-        self.row = verified.said.rows_of(cells)
+        self._verifier_answers = verified.verifier_answers
+        self.row = verified.verifier_answers.rows_of(cells)
         self._pools = pools
         self._pool_row = self._pool_image = np.zeros(0, np.int64)
         if pools is not None:
-            self._pool_row, self._pool_image = verified.said.rows_of(pools), cells.ids.numbers(pools.ids.ids)
+            self._pool_row, self._pool_image = (
+                verified.verifier_answers.rows_of(pools),
+                cells.ids.numbers(pools.ids.ids),
+            )
         self._answers: dict[GroupName, Ints] = {}
         self._left: dict[GroupName, tuple[Floats, int]] = {}
 
     def share_of_class(self, cell: int) -> float:
         """Returns the estimated share of a cell's images that show its target class."""
-        classes_shown = self._said.class_shown(self.row[self.cells.rows(slice(cell, cell + 1))])
+        classes_shown = self._verifier_answers.class_shown(self.row[self.cells.rows(slice(cell, cell + 1))])
         return self.verified.share_of_class(self.cells.names[cell].target_class, classes_shown)
 
     def shows_class(self, rows: Ints, target: str) -> Mask:
         """Returns whether the verifier named the target class on these rows, or no class at all."""
-        classes_shown = self._said.class_shown(rows)
-        is_shown: Mask = (rows != NOTHING) & ((classes_shown == self._said.number(target)) | (classes_shown == NOTHING))
+        classes_shown = self._verifier_answers.class_shown(rows)
+        is_shown: Mask = (rows != NOTHING) & (
+            (classes_shown == self._verifier_answers.number(target)) | (classes_shown == NOTHING)
+        )
         return is_shown
 
     def answers(self, group: CellGroup) -> Ints:
@@ -549,17 +556,17 @@ class CellObservations:
     def values(self, attribute: str, values: Sequence[str], rows: Ints) -> Ints:
         """Returns the position, among these values of an attribute, of the one that each row names; NOTHING for
         another."""
-        position = np.full(len(self._said.words) + 1, NOTHING)
+        position = np.full(len(self._verifier_answers.words) + 1, NOTHING)
         for i, value in enumerate(values):
-            if (word := self._said.number(value)) != NOTHING:
+            if (word := self._verifier_answers.number(value)) != NOTHING:
                 position[word] = i
-        return position[self._said.values(attribute, rows)]
+        return position[self._verifier_answers.values(attribute, rows)]
 
     def _answered(self, rows: Ints, group: CellGroup) -> Ints:
         answers = self.values(group.attribute, group.values, rows)
         if self.verified.asks_class(group.target_class):
-            classes_shown = self._said.class_shown(rows)
-            shows_other = classes_shown != self._said.number(group.target_class)
+            classes_shown = self._verifier_answers.class_shown(rows)
+            shows_other = classes_shown != self._verifier_answers.number(group.target_class)
             answers[shows_other] = np.where(classes_shown[shows_other] == NOTHING, NOTHING, len(group.values))
         return answers
 

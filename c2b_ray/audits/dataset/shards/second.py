@@ -95,11 +95,11 @@ class SecondPass:
                     damaged.append(name)
         return damaged
 
-    def unsound(self, drawn: list[int], finished: list[int]) -> list[str]:
+    def unsound(self, numbers: list[int], finished: list[int]) -> list[str]:
         """Returns the files of these shards that cannot be read, and rows whose size differs from the size in their
         drops."""
         damaged = []
-        for number in drawn:
+        for number in numbers:
             name = f"{CANDIDATES}/{self._plan.name(number)}{OF_DRAWS}{ENDING}"
             if not self._readable(name):
                 damaged.append(name)
@@ -138,10 +138,10 @@ class SecondPass:
         rows, hashes, band_of, bucket = self._entries(marks, failures[_WINDOWS])
 
         def entries(part: Ints) -> pa.Table:
-            of = rows[part]
-            columns = [marks.positions[of], marks.labels[of], hashes[part], band_of[part]]
-            thumbnails = thumbnail_column(marks.thumbnails[of])
-            return pa.table([*map(pa.array, columns), ids.take(pa.array(of)), thumbnails], schema=_ENTRIES)
+            in_part = rows[part]
+            columns = [marks.positions[in_part], marks.labels[in_part], hashes[part], band_of[part]]
+            thumbnails = thumbnail_column(marks.thumbnails[in_part])
+            return pa.table([*map(pa.array, columns), ids.take(pa.array(in_part)), thumbnails], schema=_ENTRIES)
 
         shard_files.put(self._files, f"{REPEATS}/entries-{group:04d}", entries, bucket, self._buckets)
 

@@ -79,9 +79,9 @@ def alike(
     """Returns which pairs of thumbnails (pairs, THUMBNAIL_BYTES) show one picture, which may be lighter in one
     of them."""
     gap = a.astype(np.int32) - b
-    beside = np.abs(gap * THUMBNAIL_BYTES - gap.sum(axis=1, keepdims=True))  # of the mean gap, times the levels
-    is_near = beside.max(axis=1, initial=0) <= largest * THUMBNAIL_BYTES
-    is_same: NDArray[np.bool_] = is_near & (beside.sum(axis=1) <= mean * THUMBNAIL_BYTES**2)
+    difference = np.abs(gap * THUMBNAIL_BYTES - gap.sum(axis=1, keepdims=True))  # of the mean gap, times the levels
+    is_near = difference.max(axis=1, initial=0) <= largest * THUMBNAIL_BYTES
+    is_same: NDArray[np.bool_] = is_near & (difference.sum(axis=1) <= mean * THUMBNAIL_BYTES**2)
     return is_same
 
 

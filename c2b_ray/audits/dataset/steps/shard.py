@@ -157,8 +157,8 @@ class Nearest:
                 neighbours = self.index.search(self.encoder.encode_texts([text]), self.most)
                 self._ranked[text] = [number for number in neighbours.ids[0].tolist() if number >= 0]
         ids = [_at(self._ranked[sample.caption.text], sample.of_source) for sample in wanted]
-        found = [number for number in ids if number is not None]
-        fetched = iter(_decoded(found, self.index.fetch(found)) if found else [])
+        numbers = [number for number in ids if number is not None]
+        fetched = iter(_decoded(numbers, self.index.fetch(numbers)) if numbers else [])
         none = SampledImage(-1, "", None, error="the index has no more images")
         return [none if number is None else next(fetched) for number in ids]
 

@@ -190,7 +190,7 @@ class Race:
         A decided hypothesis stays as it is, with the evidence at its decision. Evidence may grow beyond what e-BH
         requires: batches are large, so that this costs next to nothing, and false findings become rarer.
         """
-        is_open = self.standing == "open"
+        is_open = self.verdicts == "open"
         sides = (np.where(is_open, side, 0) for side in (failures, draws, baseline_failures, baseline_draws))
         return replace(self, evidence=more_evidence(self.evidence, RateBatch.of(*sides), self.threshold, np.inf))
 
@@ -205,8 +205,8 @@ class Race:
         return len(self.caption) / (self.terms.alpha * min(failures_shown + 1, max(len(self.caption), 1)))
 
     @property
-    def standing(self) -> NDArray[np.str_]:
-        """The `Standing` of each hypothesis, str (hypotheses,).
+    def verdicts(self) -> NDArray[np.str_]:
+        """The verdict on each hypothesis, str (hypotheses,).
 
         A failure stays one: its evidence stays as it was, and e-BH keeps rejecting it whatever the others become.
         """
@@ -225,7 +225,7 @@ def next_draws(race: Race, left: int) -> DrawCounts:
     """
     captions, labels = _sizes(race)
     nothing = DrawCounts(np.zeros(captions, dtype=np.int64), np.zeros(labels, dtype=np.int64))
-    open_rows = np.flatnonzero(race.standing == "open")
+    open_rows = np.flatnonzero(race.verdicts == "open")
     if not len(open_rows):
         return nothing
     likely, at_best_rates = _remaining(race, open_rows)
@@ -265,7 +265,7 @@ def measure_draws(race: Race, most: int, left: int | None = None) -> DrawCounts:
     the caption.
     """
     captions, labels = _sizes(race)
-    is_failure = race.standing == "failure"
+    is_failure = race.verdicts == "failure"
     tested, base = np.zeros(captions), np.zeros(labels)
     for numbers, trials, draws, stopping_failures in (
         (race.caption, race.evidence.seen.failed, tested, 1),  # the test stopped at a failure: (k - 1)/(n - 1)

@@ -95,11 +95,13 @@ def find_value_sets(codes: Ints, failed: Mask, least_ratio: float) -> tuple[list
     of_failed = values.shown[failed].astype(np.float32)
     triples = sum(len(sets) for sets, *_ in _triples(values, values.extended, of_failed, np.ones(len(of_failed), bool)))
     penalties = np.log(np.maximum(np.cumsum([singles, pairs, triples]), 1))
-    found, unexplained = list[ValueSet](), np.ones(len(failed), bool)
-    while len(found) < MOST_SETS and (best := values.best(unexplained, failed, least_ratio, penalties)) is not None:
-        found.append(ValueSet(tuple(values.codes[best.at].tolist()), best.score))
+    value_sets, unexplained = list[ValueSet](), np.ones(len(failed), bool)
+    while (
+        len(value_sets) < MOST_SETS and (best := values.best(unexplained, failed, least_ratio, penalties)) is not None
+    ):
+        value_sets.append(ValueSet(tuple(values.codes[best.at].tolist()), best.score))
         unexplained &= ~values.shown[:, best.at].all(axis=1)
-    return found, Search((singles, pairs, triples), pairs - len(values.extended), float(penalties[-1]))
+    return value_sets, Search((singles, pairs, triples), pairs - len(values.extended), float(penalties[-1]))
 
 
 @dataclass
@@ -134,15 +136,15 @@ class _Values:
             frequent = values_of_column[(values_of_column >= 0) & (counts >= FEWEST)]
             names.append(frequent)
             columns.append(np.full(len(frequent), column))
-        values, of = np.concatenate(names), np.concatenate(columns)
-        shown = codes[:, of] == values
+        values, column_of_value = np.concatenate(names), np.concatenate(columns)
+        shown = codes[:, column_of_value] == values
         failures, images = _joint_counts(shown[failed]), _joint_counts(shown)
-        pairs = np.argwhere((of[:, None] < of[None, :]) & (failures >= FEWEST))
+        pairs = np.argwhere((column_of_value[:, None] < column_of_value[None, :]) & (failures >= FEWEST))
         joint = tuple(pairs.T)
         most = WORK // max(len(codes) * len(values), 1)
         promise = excess(failures[joint], images[joint], int(failed.sum()), len(failed))
         extended = np.sort(np.argsort(-promise, kind="stable")[:most])
-        return cls(values, of, shown, pairs, extended)
+        return cls(values, column_of_value, shown, pairs, extended)
 
     def best(self, left: Mask, failed: Mask, least_ratio: float, penalties: Floats) -> _Best | None:
         """Returns the set with the greatest G - log K of those whose rate, among the images that are left, is above

@@ -328,9 +328,9 @@ def says_the_same(shorter: Hypothesis, longer: Hypothesis) -> bool:
     )
 
 
-def _contains(whole: str, part: str) -> bool:
-    """Tells whether `part` results from dropping inner words of `whole`, keeping its first and last word."""
-    words, part_words = (text.lower().rstrip(". ").split() for text in (whole, part))
+def _contains(sentence: str, part: str) -> bool:
+    """Tells whether `part` results from dropping inner words of `sentence`, keeping its first and last word."""
+    words, part_words = (text.lower().rstrip(". ").split() for text in (sentence, part))
     if not part_words or not words or words[0] != part_words[0] or words[-1] != part_words[-1]:
         return False
     remaining = iter(words)

@@ -76,9 +76,9 @@ class FrozenLanguageModel:
         for row, (prompt, reply) in enumerate(texts):
             ids[row, : len(prompt) + len(reply)] = torch.tensor(prompt + reply)
             wanted[row, len(prompt) : len(prompt) + len(reply)] = True
-        whole = torch.cat([self.before(soft), self.embed(ids)], dim=1)
+        embedded = torch.cat([self.before(soft), self.embed(ids)], dim=1)
         # Padding is on the right, after every token to learn, so causal attention needs no mask for it.
-        hidden = self.model.model(inputs_embeds=whole).last_hidden_state[:, soft.shape[1] : -1]
+        hidden = self.model.model(inputs_embeds=embedded).last_hidden_state[:, soft.shape[1] : -1]
         return functional.cross_entropy(self.model.lm_head(hidden[wanted]), ids[wanted])
 
     @torch.no_grad()

@@ -177,7 +177,7 @@ def _build(
     _write(out / "captions.parquet", {"image": keys, "caption": _written(soft, "", _CAPTION_TOKENS, language)})
     _write(out / "before.parquet", {"image": keys, "embedding": list(shown)})
     _write(out / "after.parquet", {"image": keys, "embedding": list(soft.flatten(1).numpy())})
-    right = [said == one.answer for said, one in zip(predictions, questions, strict=True)]
+    right = [answer == one.answer for answer, one in zip(predictions, questions, strict=True)]
     return {
         "caption_loss": losses[0],
         "answer_loss": losses[1],

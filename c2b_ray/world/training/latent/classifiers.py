@@ -77,12 +77,12 @@ class Recipe:
 
 def training_set(plant: Plant, pictures: int) -> tuple[Table, NDArray[np.int64]]:
     """Returns the rows to render and their labels, 0 or 1."""
-    of = world(plant.world)
-    table = of.sample(pictures, 10_000 + plant.seed)
+    attribute_world = world(plant.world)
+    table = attribute_world.sample(pictures, 10_000 + plant.seed)
     wrong = np.random.default_rng([plant.seed, 5]).random(pictures) < plant.label_noise
-    labels = of.sides(table, plant.target) ^ wrong
+    labels = attribute_world.sides(table, plant.target) ^ wrong
     if not plant.unbiased and plant.biased is not None:
-        table = skewed(of, table, plant.biased, labels, plant.skew, plant.seed)
+        table = skewed(attribute_world, table, plant.biased, labels, plant.skew, plant.seed)
     return table, labels
 
 
@@ -126,25 +126,27 @@ def answers(model: nn.Module, images: NDArray[np.uint8]) -> NDArray[np.float64]:
     return result
 
 
-def effects(model: nn.Module, of: AttributeWorld, target: str, count: int, seed: int) -> dict[str, Any]:
+def effects(model: nn.Module, attribute_world: AttributeWorld, target: str, count: int, seed: int) -> dict[str, Any]:
     """Measures a classifier's dependence on each attribute, by turning one attribute at a time in the same pictures.
 
     For every attribute `shift`, the mean of p(side 1) − p(side 0), and `change`, the mean of its absolute value; p is
     the probability of the target's side 1. `accuracy`: on balanced pictures with correct labels.
     """
-    table = of.sample(count, seed)
-    here = _probability(model, of, table)
+    table = attribute_world.sample(count, seed)
+    here = _probability(model, attribute_world, table)
     result: dict[str, Any] = {"pictures": count}
-    result["accuracy"] = float(((here > _HALF) == of.sides(table, target)).mean())
-    for attribute in of.attributes:
-        sides = of.sides(table, attribute)
-        difference = (_probability(model, of, of.turned(table, attribute)) - here) * (1 - 2 * sides)
+    result["accuracy"] = float(((here > _HALF) == attribute_world.sides(table, target)).mean())
+    for attribute in attribute_world.attributes:
+        sides = attribute_world.sides(table, attribute)
+        difference = (_probability(model, attribute_world, attribute_world.turned(table, attribute)) - here) * (
+            1 - 2 * sides
+        )
         result[attribute] = {"shift": float(difference.mean()), "change": float(np.abs(difference).mean())}
     return result
 
 
-def _probability(model: nn.Module, of: AttributeWorld, table: Table) -> NDArray[np.float64]:
-    logits = answers(model, of.images(table))
+def _probability(model: nn.Module, attribute_world: AttributeWorld, table: Table) -> NDArray[np.float64]:
+    logits = answers(model, attribute_world.images(table))
     return np.asarray(1 / (1 + np.exp(logits[:, 0] - logits[:, 1])))
 
 
@@ -187,26 +189,36 @@ def make(plant: Plant, out: Path, recipe: Recipe | None = None, count: int = 500
         return done
     started = time.time()
     recipe = recipe or Recipe()
-    of = world(plant.world)
+    attribute_world = world(plant.world)
     model = train(plant, recipe)
     about = {
         "plant": asdict(plant),
         "training": {"recipe": asdict(recipe), "seconds": round(time.time() - started, 1)},
         "parameters": sum(p.numel() for p in model.parameters()),
-        "truth": effects(model, of, plant.target, count, 900_000 + plant.seed),
+        "truth": effects(model, attribute_world, plant.target, count, 900_000 + plant.seed),
     }
-    save(model, of.attributes[plant.target], of.size, out, about)
+    save(model, attribute_world.attributes[plant.target], attribute_world.size, out, about)
     return about
 
 
-def train_reader(of: AttributeWorld, seed: int, out: Path, recipe: Recipe | None = None) -> dict[str, float]:
+def train_reader(
+    attribute_world: AttributeWorld, seed: int, out: Path, recipe: Recipe | None = None
+) -> dict[str, float]:
     """Trains a network that names the side of each attribute of a picture; returns its accuracies on unseen pictures
     and writes a directory as a classifier's to `out`."""
     recipe = recipe or Recipe(pictures=8_000, steps=800)
-    table = of.sample(recipe.pictures, 20_000 + seed)
-    model = fit(of.images(table), torch.from_numpy(all_sides(of, table)).float(), seed, recipe)
-    unseen = of.sample(2000, 800_000 + seed)
-    right = (answers(model, of.images(unseen)) > 0) == all_sides(of, unseen)
-    accuracy = dict(zip(of.attributes, right.mean(axis=0).tolist(), strict=True))
-    save(model, tuple(of.attributes), of.size, out, {"recipe": asdict(recipe), "seed": seed, "accuracy": accuracy})
+    table = attribute_world.sample(recipe.pictures, 20_000 + seed)
+    model = fit(
+        attribute_world.images(table), torch.from_numpy(all_sides(attribute_world, table)).float(), seed, recipe
+    )
+    unseen = attribute_world.sample(2000, 800_000 + seed)
+    right = (answers(model, attribute_world.images(unseen)) > 0) == all_sides(attribute_world, unseen)
+    accuracy = dict(zip(attribute_world.attributes, right.mean(axis=0).tolist(), strict=True))
+    save(
+        model,
+        tuple(attribute_world.attributes),
+        attribute_world.size,
+        out,
+        {"recipe": asdict(recipe), "seed": seed, "accuracy": accuracy},
+    )
     return accuracy

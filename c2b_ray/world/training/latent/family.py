@@ -60,46 +60,48 @@ def plant_name(plant: Plant) -> str:
     return "-".join(["latent", plant.world, plant.target, about, *more])
 
 
-def generator_spec(out: Path, of: str, kind: str) -> str:
+def generator_spec(out: Path, world_name: str, kind: str) -> str:
     scheme = {"gan-hessian": "gan", "style": "style"}.get(kind, "vae")
-    return f"{scheme}:local-dir:{out / f'latent-{of}-{kind}'}"
+    return f"{scheme}:local-dir:{out / f'latent-{world_name}-{kind}'}"
 
 
-def train_readers(out: Path, of: AttributeWorld, seed: int) -> list[Path]:
+def train_readers(out: Path, attribute_world: AttributeWorld, seed: int) -> list[Path]:
     """Trains the networks that name sides, with `seed` and the following seeds; those that exist stay."""
-    directories = [out / f"latent-{of.name}-reader{number}" for number in ("", "-2", "-3")]
+    directories = [out / f"latent-{attribute_world.name}-reader{number}" for number in ("", "-2", "-3")]
     for later, directory in enumerate(directories):
         if not (directory / "config.json").is_file():
-            print(f"{directory.name}: {classifiers.train_reader(of, seed + later, directory)}", flush=True)
+            print(f"{directory.name}: {classifiers.train_reader(attribute_world, seed + later, directory)}", flush=True)
     return directories
 
 
-def train_generators(out: Path, of: AttributeWorld, kinds: Sequence[str], seed: int) -> None:
+def train_generators(out: Path, attribute_world: AttributeWorld, kinds: Sequence[str], seed: int) -> None:
     """Trains generators of these kinds; ConfigError for an unknown kind."""
     for kind in kinds:
         if kind not in KINDS:
             raise ConfigError("kind", f"there is no generator of kind {kind!r}; {nearest(kind, KINDS)}")
-    names_sides = train_readers(out, of, seed)[0]
+    names_sides = train_readers(out, attribute_world, seed)[0]
     images: NDArray[np.uint8] | None = None
     for kind in kinds:
-        directory = out / f"latent-{of.name}-{kind}"
+        directory = out / f"latent-{attribute_world.name}-{kind}"
         if (directory / "metrics.json").is_file():
             continue
         started = time.time()
         if kind in known.KINDS:
-            model, config = known.train(of, kind, seed, known.Recipe())
+            model, config = known.train(attribute_world, kind, seed, known.Recipe())
         else:
-            images = of.images(of.sample(vaes.Recipe.pictures, seed)) if images is None else images
+            images = (
+                attribute_world.images(attribute_world.sample(vaes.Recipe.pictures, seed)) if images is None else images
+            )
             model, config = _trained(images, kind, seed)
         write(model, config, directory)
         about = {
-            "world": of.name,
+            "world": attribute_world.name,
             "training": {**config.about, "seconds": round(time.time() - started)},
             "parameters": sum(p.numel() for p in model.parameters()),
-            "hyperplanes": _quality(generator_spec(out, of.name, kind), names_sides, seed),
+            "hyperplanes": _quality(generator_spec(out, attribute_world.name, kind), names_sides, seed),
         }
         (directory / "metrics.json").write_text(json.dumps(about, indent=2) + "\n")
-        print(f"{of.name} {kind}: {json.dumps(about['hyperplanes'])}", flush=True)
+        print(f"{attribute_world.name} {kind}: {json.dumps(about['hyperplanes'])}", flush=True)
 
 
 def _trained(images: NDArray[np.uint8], kind: str, seed: int) -> tuple[LatentNetwork, NetworkConfig]:

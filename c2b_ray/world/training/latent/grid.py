@@ -44,9 +44,9 @@ def biased_settings(
     """Returns every ordered pair of attributes in every generator. accuracies: kind of generator → attribute → held-out
     accuracy of its hyperplane, None for one that could not be trained."""
     settings, left_out = [], 0
-    for kind, of in accuracies.items():
-        for target, biased in permutations(of, 2):
-            if _separated(of, (target, biased)):
+    for kind, accuracy_of_attribute in accuracies.items():
+        for target, biased in permutations(accuracy_of_attribute, 2):
+            if _separated(accuracy_of_attribute, (target, biased)):
                 settings.append(Setting(Plant(world, target, biased, skew, seed, label_noise), kind))
             else:
                 left_out += 1
@@ -58,9 +58,9 @@ def unbiased_settings(
 ) -> Grid:
     """Returns every target with every seed in every generator."""
     settings, left_out = [], 0
-    for kind, of in accuracies.items():
-        for target in of:
-            if _separated(of, (target,)):
+    for kind, accuracy_of_attribute in accuracies.items():
+        for target in accuracy_of_attribute:
+            if _separated(accuracy_of_attribute, (target,)):
                 plants = [Plant(world, target, None, 0.5, seed, label_noise) for seed in seeds]
                 settings += [Setting(plant, kind) for plant in plants]
             else:

@@ -43,16 +43,16 @@ def normals(dimension: int, attributes: int, seed: int) -> NDArray[np.float64]:
     return np.ascontiguousarray(rotation[:, :attributes].T)
 
 
-def train(of: AttributeWorld, kind: str, seed: int, recipe: Recipe) -> tuple[LatentNetwork, NetworkConfig]:
+def train(attribute_world: AttributeWorld, kind: str, seed: int, recipe: Recipe) -> tuple[LatentNetwork, NetworkConfig]:
     """Trains a decoder of the world's pictures. ValueError for a kind outside KINDS."""
     if kind not in KINDS:
         raise ValueError(f"kind is {kind!r}; it must be one of {', '.join(KINDS)}")
     seed = seed + 1000 * KINDS.index(kind)
     torch.manual_seed(seed)
-    directions = normals(recipe.dimension, len(of.attributes), seed)
+    directions = normals(recipe.dimension, len(attribute_world.attributes), seed)
     latents = np.random.default_rng(seed).standard_normal((recipe.pictures, recipe.dimension)).astype(np.float32)
-    images = of.images(of.rows_at(norm.cdf(latents @ directions.T)))
-    truth = dict(zip(of.attributes, directions.tolist(), strict=True))
+    images = attribute_world.images(attribute_world.rows_at(norm.cdf(latents @ directions.T)))
+    truth = dict(zip(attribute_world.attributes, directions.tolist(), strict=True))
     about: dict[str, Any] = {"family": "known", "seed": seed, "recipe": asdict(recipe), "normals": truth}
     config = NetworkConfig(
         kind="vae",

@@ -145,5 +145,5 @@ def total_correlation(latents: Tensor, mean: Tensor, log_variance: Tensor) -> Te
 def covariance_penalty(covariance: Tensor, off_diagonal: float, diagonal: float) -> Tensor:
     """Computes λ_od Σ_{i≠j} C_ij² + λ_d Σ_i (C_ii − 1)² (Kumar et al. 2018, Eqs. 6 and 7)."""
     along = torch.diagonal(covariance)
-    beside = covariance - torch.diag(along)
-    return off_diagonal * beside.square().sum() + diagonal * (along - 1).square().sum()
+    off_diagonals = covariance - torch.diag(along)
+    return off_diagonal * off_diagonals.square().sum() + diagonal * (along - 1).square().sum()

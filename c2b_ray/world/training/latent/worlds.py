@@ -185,27 +185,29 @@ def world(name: str) -> AttributeWorld:
     return WORLDS[name]
 
 
-def check_attributes(of: AttributeWorld, attributes: Sequence[str]) -> None:
+def check_attributes(attribute_world: AttributeWorld, attributes: Sequence[str]) -> None:
     """Raises ConfigError for the first attribute that the world does not have."""
     for attribute in attributes:
-        if attribute not in of.attributes:
-            hint = nearest(attribute, of.attributes)
-            raise ConfigError("attribute", f"the world {of.name!r} has no attribute {attribute!r}; {hint}")
+        if attribute not in attribute_world.attributes:
+            hint = nearest(attribute, attribute_world.attributes)
+            raise ConfigError("attribute", f"the world {attribute_world.name!r} has no attribute {attribute!r}; {hint}")
 
 
-def all_sides(of: AttributeWorld, table: Table) -> NDArray[np.int64]:
+def all_sides(attribute_world: AttributeWorld, table: Table) -> NDArray[np.int64]:
     """Returns the side of every attribute, int64 (rows, attributes)."""
-    return np.stack([of.sides(table, attribute) for attribute in of.attributes], axis=1)
+    return np.stack([attribute_world.sides(table, attribute) for attribute in attribute_world.attributes], axis=1)
 
 
-def skewed(of: AttributeWorld, table: Table, biased: str, labels: NDArray[np.int64], skew: float, seed: int) -> Table:
+def skewed(
+    attribute_world: AttributeWorld, table: Table, biased: str, labels: NDArray[np.int64], skew: float, seed: int
+) -> Table:
     """Turns the biased attribute of some rows, so that its side is the label's in a share `skew` of them: 0.5 is
     balanced, 0.9 is Li & Xu's. Everything else stays. ConfigError for a skew outside [0, 1]."""
-    check_attributes(of, [biased])
+    check_attributes(attribute_world, [biased])
     if not 0 <= skew <= 1:
         raise ConfigError("skew", f"skew is {skew}; it must lie in [0, 1]")
     agrees = np.random.default_rng([seed, 7]).random(len(table)) < skew
-    wrong = of.sides(table, biased) != np.where(agrees, labels, 1 - labels)
+    wrong = attribute_world.sides(table, biased) != np.where(agrees, labels, 1 - labels)
     result = table.copy()
-    result[wrong] = of.turned(table[wrong], biased)
+    result[wrong] = attribute_world.turned(table[wrong], biased)
     return result

@@ -104,7 +104,7 @@ def test_columns_are_found_by_usual_names(tmp_path, header, columns):
     draft = drafted(table, CONTROL)
     assert draft.fields["images"].get("columns", {}) == columns
     assert "root" not in draft.fields["images"]
-    assert all(name in " ".join(draft.said) for name in columns.values())
+    assert all(name in " ".join(draft.summary) for name in columns.values())
 
 
 def test_of_several_columns_the_one_with_the_classifiers_labels_is_the_class(tmp_path):

@@ -187,7 +187,7 @@ def test_images_that_the_verifier_refused_and_cells_in_doubt_say_nothing():
         for image in a.draws["image_id"].to_pylist()
         for value in [image.split("/")[2].split("-")[0]]
     ]
-    shows = replace(a, said=VerifierAnswers(pa.Table.from_pylist(looked, VERIFICATIONS)))
+    shows = replace(a, verifier_answers=VerifierAnswers(pa.Table.from_pylist(looked, VERIFICATIONS)))
     doubted = replace(b, doubts={("bus", "weather", "rain"): "38 % of its images show a goldfish"})
     found = rows(shows, doubted)
     assert (found["fog"]["n"], found["fog"]["refused"], found["fog"]["difference"]) == (40, 60, 0.0)

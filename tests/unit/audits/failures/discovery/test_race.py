@@ -23,8 +23,8 @@ def run(race, rates, baseline, budget, seed=0):
 def test_failures_are_shown_the_others_stop_and_the_budget_holds():
     rates, baseline = [0.2, 0.01, 0.01, 0.003], [0.01, 0.003]
     race, own, base, calls = run(Race.start([0, 1, 2, 3], [0, 0, 0, 1]), rates, baseline, 60_000)
-    assert race.standing[0] == "failure"
-    assert (race.standing[1:] == "hopeless").sum() >= 2
+    assert race.verdicts[0] == "failure"
+    assert (race.verdicts[1:] == "hopeless").sum() >= 2
     assert own.sum() + base.sum() <= 60_000
     assert own[0] < 500
     assert calls <= 40
@@ -41,8 +41,8 @@ def test_draws_go_where_a_failure_is_near():
     # One in twenty captions fails at 1e-3, none else ever does, and the budget is too small for all.
     rates = [1e-3] + [1e-6] * 19
     race, own, _, _ = run(Race.start(range(20), [0] * 20), rates, [1e-6], 400_000)
-    assert race.standing[0] == "failure"
-    assert (race.standing[1:] != "failure").all()
+    assert race.verdicts[0] == "failure"
+    assert (race.verdicts[1:] != "failure").all()
     assert own[0] < 40_000
 
 
@@ -51,7 +51,7 @@ def test_hypotheses_of_one_caption_share_its_draws():
     draws = next_draws(race, 10_000)
     assert (len(draws.captions), len(draws.baselines)) == (1, 1)
     race = race.after([30, 0], [64, 64], [0, 0], [80, 80])
-    assert race.standing.tolist() == ["failure", "open"]
+    assert race.verdicts.tolist() == ["failure", "open"]
     shown = race.evidence.e_values[0]
     race = race.after([0, 9], [64, 64], [9, 0], [80, 80])
     assert race.evidence.e_values[0] == shown  # decided: later draws are not counted
@@ -92,7 +92,7 @@ def found_at(ratio: float, smallest_ratio: float) -> float:
         left -= plan.total
         own, other = random.binomial(plan.captions, ratio * base), random.binomial(plan.baselines, base)
         race = race.after(own, plan.captions, other, plan.baselines)
-    return float((race.standing == "failure").mean())
+    return float((race.verdicts == "failure").mean())
 
 
 def test_a_smaller_ratio_that_is_searched_for_is_found_and_nothing_is_found_where_nothing_is() -> None:
