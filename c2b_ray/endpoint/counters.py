@@ -87,7 +87,7 @@ def busy(job_id: str, stage: str, shares: Mapping[Part, float]) -> None:
             BUSY.labels(*labels).set(sum(shares_found) / len(shares_found))
 
 
-def drawn(counts: Mapping[str, int]) -> None:
+def count_draws(counts: Mapping[str, int]) -> None:
     """Counts the draws that a step of a job reports, by names such as "discovery failed"; ignores other names."""
     for stage, outcome in _DRAWS:
         DRAWS.labels(stage, outcome).inc(counts.get(f"{stage} {outcome}", 0))

@@ -49,13 +49,13 @@ class ComparedColumn:
     """A column's values in the form in which they are compared, as numbers.
 
     `forms`: by number, None for no value. `numbers`: int8 to int32, one per row. As Python strings they take eight
-    times the memory, and ten times as long to compare. `held`: by number, the names that a value holds, where an image
-    may have several labels (`storage.labelled`); None where each value is one.
+    times the memory, and ten times as long to compare. `label_sets`: by number, the names that a value holds, where
+    an image may have several labels (`storage.labelled`); None where each value is one.
     """
 
     forms: tuple[str | None, ...]
     numbers: NDArray[np.signedinteger[Any]]
-    held: tuple[frozenset[str], ...] | None = None
+    label_sets: tuple[frozenset[str], ...] | None = None
 
     @staticmethod
     def of(labels: pa.Table, name: str) -> ComparedColumn:
@@ -74,8 +74,8 @@ class ComparedColumn:
         form = normalise(name)
         same = (
             [value == form for value in self.forms]
-            if self.held is None
-            else [form in forms_held for forms_held in self.held]
+            if self.label_sets is None
+            else [form in forms_held for forms_held in self.label_sets]
         )
         rows: NDArray[np.bool_] = np.array(same, bool)[self.numbers]
         return rows
@@ -232,7 +232,7 @@ def _rows_of_classes(
     """Returns the rows of the classes, and the number of the class of each; a row of several classes comes once for
     each."""
     forms = {normalise(name): number for number, name in enumerate(classes)}
-    if targets.held is None:
+    if targets.label_sets is None:
         class_of = np.array([forms.get(form or "", -1) for form in targets.forms], np.int64)[targets.numbers]
         rows = np.flatnonzero(class_of >= 0)
         return rows, class_of[rows]

@@ -123,8 +123,8 @@ def audit(
     (see `InMemory`).
 
     `metric`: a function of one's own that cells are compared by, in place of the config's `metric`: `metric(truth,
-    answers, probabilities) -> float`, of one class against the rest, the larger the better (`ClassMetric.from_function`); it is
-    called in this process.
+    answers, probabilities) -> float`, of one class against the rest, the larger the better
+    (`ClassMetric.from_function`); it is called in this process.
     """
     with own_metric(metric) as name:
         if name is not None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.audits.c2b.hypotheses.derived import (
     Derived,
-    OfClasses,
+    ImageClasses,
     can_be_cut,
     coded,
     cut_columns,
@@ -57,22 +57,22 @@ LEAST = 0.5
 class Looked:
     """What a model looks at: the images `of` the audit's classes, in a source of this `revision`, opened by `load`."""
 
-    of: OfClasses
+    image_classes: ImageClasses
     revision: str
     load: Load
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        return self.of.rows
+        return self.image_classes.rows
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a model is asked. `table`: of the run, where its answers are written; `asked`: class → what makes an answer
-    another one, such as the model's revision and its questions; `step`, `role`, `config`: of the stage."""
+    """How a model is asked. `table`: of the run, where its answers are written; `identity`: class → what makes an
+    answer another one, such as the model's revision and its questions; `step`, `role`, `config`: of the stage."""
 
     table: str
-    asked: Mapping[str, Sequence[Any]]
+    identity: Mapping[str, Sequence[Any]]
     step: Callable[[pa.Table, Any], pa.Table]
     role: Callable[[], Any]
     config: StageConfig
@@ -86,9 +86,9 @@ def observe(run: C2BRun, runner: Runner, looked: Looked, look: Look, on_progress
     rows, revision, load = looked.rows, looked.revision, looked.load
     check_unchanged(run, partial(wanted, rows, revision), load, runner, look.table)
     run.begin_writing()
-    digests = [content_id("asked", name, *look.asked[name]) for name in looked.of.classes]
-    places = looked.of.places.astype(np.min_scalar_type(-len(digests)))
-    name_rows = partial(_named, classes=looked.of.classes, digests=digests, places=places)
+    digests = [content_id("asked", name, *look.identity[name]) for name in looked.image_classes.classes]
+    places = looked.image_classes.places.astype(np.min_scalar_type(-len(digests)))
+    name_rows = partial(_named, classes=looked.image_classes.classes, digests=digests, places=places)
     runner.run(
         replace(numbered(rows, revision, "observation_id", name_rows), total=len(rows)),
         look.step,
@@ -128,15 +128,15 @@ def _said(run: C2BRun, look: Look, looked: Looked, digests: Sequence[str]) -> It
     with other rows, holds the former answers too."""
     for part in run.each(look.table, look.config.schema.names):
         rows = part["row"].to_numpy()
-        is_of_class = (rows < len(looked.of.places)) & (
-            looked.of.places[np.minimum(rows, len(looked.of.places) - 1)] >= 0
+        is_of_class = (rows < len(looked.image_classes.places)) & (
+            looked.image_classes.places[np.minimum(rows, len(looked.image_classes.places) - 1)] >= 0
         )
         part = part.filter(pa.array(is_of_class))
         ids = image_ids(part["row"].to_numpy(), looked.revision)
         expected = [
             content_id("observe", image, digests[class_number])
             for image, class_number in zip(
-                ids.to_pylist(), looked.of.places[part["row"].to_numpy()].tolist(), strict=True
+                ids.to_pylist(), looked.image_classes.places[part["row"].to_numpy()].tolist(), strict=True
             )
         ]
         yield part.filter(pc.equal(part["observation_id"], pa.array(expected, pa.string())))
@@ -198,7 +198,7 @@ def read_values(
         look = Look("readings", texts, partial(read, questions=of_class), role, READ)
         readings = observe(run, models.runner, looked, look, on_progress)
     measure = f"what {section.model} reads off the images"
-    return _attributes(readings, questions, looked.of, measure)
+    return _attributes(readings, questions, looked.image_classes, measure)
 
 
 def _questions(config: AuditConfig, run: C2BRun, models: Backend, labels: pa.Table, steps: Steps) -> pa.Table:
@@ -255,7 +255,7 @@ def _warn_of_uncalibrated(labels: pa.Table, questions: Checks, steps: Steps) -> 
         steps.warn(f"{text}; the scores of that attribute rest on the reader's word")
 
 
-def _attributes(readings: pa.Table, questions: pa.Table, image_classes: OfClasses, measure: str) -> list[Derived]:
+def _attributes(readings: pa.Table, questions: pa.Table, image_classes: ImageClasses, measure: str) -> list[Derived]:
     """Returns each attribute with the values that were read. Raises SourceError where no value was."""
     values = _values(questions)
     rows, names, answers = (readings[name].to_pylist() for name in ("row", "attributes", "values"))
@@ -294,7 +294,7 @@ class Attributes:
     """
 
     labels: pa.Table
-    of: OfClasses
+    image_classes: ImageClasses
     named: Mapping[str, Sequence[str]] | None
     derived: tuple[Derived, ...] = ()
     to_measure: tuple[ImageProperty, ...] = ()
@@ -334,7 +334,7 @@ def attributes_of(config: AuditConfig, table: LabelledTable) -> Attributes:
         table.clusters(cluster)
     labels = without_cluster(table.labels, cluster, named_columns or ())
     check_classes(labels, config.classes)
-    image_classes = OfClasses.of(labels, config.classes)
+    image_classes = ImageClasses.of(labels, config.classes)
     nothing_to_compare = not named_columns and not compared_somewhere(labels, config.classes, left_out(labels))
     cut = config.images.cut if config.images.cut is not None or nothing_to_compare else {}
     labels, derived, reasons = cut_columns(labels, image_classes, cut)
@@ -387,7 +387,7 @@ def measure(
     depend on them.
     """
     revision, load = source
-    rows = attributes.of.rows
+    rows = attributes.image_classes.rows
     check_unchanged(run, partial(wanted, rows, revision), load, runner, "properties")
     run.begin_writing()
     measure_images(runner, (rows, revision), load, run.location("properties"), on_progress)
@@ -399,7 +399,9 @@ def measure(
             f"{measured['error'][0]}. Mend the cause, delete {run.location('properties')}, where the failures are "
             "noted, and run the audit again"
         )
-    derived, reasons = derived_properties(measured.drop_columns(["error"]), attributes.to_measure, attributes.of)
+    derived, reasons = derived_properties(
+        measured.drop_columns(["error"]), attributes.to_measure, attributes.image_classes
+    )
     return replace(attributes.and_derived(derived, reasons), to_measure=())
 
 

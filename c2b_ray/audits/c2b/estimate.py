@@ -386,7 +386,7 @@ def _of_table(config: AuditConfig) -> tuple[tuple[int, int], list[Cost]]:
     reopen(load)
     table = load()
     attributes = attributes_of(config, table)
-    rows = attributes.of.rows
+    rows = attributes.image_classes.rows
     measuring_costs = [measurements(load, rows)] if attributes.to_measure else []
     if attributes.by_models:
         return (len(rows), len(rows)), [*measuring_costs, *_looked_at(config, len(rows))]

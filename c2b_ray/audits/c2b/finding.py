@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.audits.c2b.classification import classifying
 from c2b_ray.audits.c2b.deriving import Look, Looked, observe
-from c2b_ray.audits.c2b.hypotheses.derived import Derived, OfClasses, coded
+from c2b_ray.audits.c2b.hypotheses.derived import Derived, ImageClasses, coded
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.models import model_row, note_models, warn_of_assumptions
@@ -218,15 +218,17 @@ def found_attributes(
     halves = _halves(config, run, models, classifiers, looked, clusters, steps)
     reasons: dict[str, str] = {}
     has_several = len(classifiers) > 1
-    words = {} if halves.captions is None else {name: _words(halves, name, looked.of) for name in halves.wrong}
-    attributes = _attributes_of(words, halves, looked.of)
+    words = (
+        {} if halves.captions is None else {name: _words(halves, name, looked.image_classes) for name in halves.wrong}
+    )
+    attributes = _attributes_of(words, halves, looked.image_classes)
     for name in halves.wrong:
         of_name = f" of {name}" if has_several else ""
         if name in words and not any(words[name].values()):
             reasons[f"word of a caption{of_name}"] = "no word goes with wrong answers in one half of the images"
         if halves.vectors is not None:
             attribute = f"slice{of_name}"
-            slices = _slices(config, halves, name, attribute, looked.of)
+            slices = _slices(config, halves, name, attribute, looked.image_classes)
             if slices is None:
                 reasons[attribute] = "no class has enough images in each half for two clusters"
             else:
@@ -313,14 +315,14 @@ def _answers(predictions: pa.Table, classifier: str, looked: Looked, rows: NDArr
     """Returns which rows a classifier answered wrongly, and which it answered."""
     answers = ClassifierAnswers(predictions, classifier)
     answer_rows = answers.rows_of(ImageIds(image_ids(rows, looked.revision)))
-    numbers = np.array([answers.number(name) for name in looked.of.classes], np.int64)
-    target = numbers[looked.of.places[rows]]
+    numbers = np.array([answers.number(name) for name in looked.image_classes.classes], np.int64)
+    target = numbers[looked.image_classes.places[rows]]
     answers_taken = answers.taken(answer_rows, target)
     is_answered = (answer_rows >= 0) & (answers_taken >= 0)
     return is_answered & (answers_taken != target), is_answered
 
 
-def _words(halves: Halves, classifier: str, image_classes: OfClasses) -> dict[int, list[Word]]:
+def _words(halves: Halves, classifier: str, image_classes: ImageClasses) -> dict[int, list[Word]]:
     """Returns the words that were found in each class, by its place."""
     assert halves.captions is not None
     words_of_class = {}
@@ -333,7 +335,7 @@ def _words(halves: Halves, classifier: str, image_classes: OfClasses) -> dict[in
 
 
 def _attributes_of(
-    words: Mapping[str, Mapping[int, Sequence[Word]]], halves: Halves, image_classes: OfClasses
+    words: Mapping[str, Mapping[int, Sequence[Word]]], halves: Halves, image_classes: ImageClasses
 ) -> list[Derived]:
     """Returns an attribute for each word, with values in all classes in which it was found, of any classifier."""
     codes_of_word: dict[str, NDArray[np.int64]] = {}
@@ -362,7 +364,7 @@ def _mark(column: NDArray[np.int64], word: Word, halves: Halves, members: NDArra
 
 
 def _slices(
-    config: AuditConfig, halves: Halves, classifier: str, attribute: str, image_classes: OfClasses
+    config: AuditConfig, halves: Halves, classifier: str, attribute: str, image_classes: ImageClasses
 ) -> Derived | None:
     """Returns the attribute of clusters; None where no class has two."""
     assert halves.vectors is not None

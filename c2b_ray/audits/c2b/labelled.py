@@ -104,7 +104,7 @@ def from_labels(
         with steps.step("measure") as on_progress:
             attributes = measure(config, attributes, run, (revision, load), models.runner, on_progress)
     if attributes.by_models:
-        looked = Looked(attributes.of, revision, load)
+        looked = Looked(attributes.image_classes, revision, load)
         attributes = _by_models(config, run, models, classifiers, looked, (table, attributes), steps)
     if later:
         with steps.step("cut"):
@@ -274,7 +274,7 @@ def _without_class(labels: pa.Table) -> int:
     none = np.array(
         [
             form is not None and not labels_held
-            for form, labels_held in zip(column.forms, column.held or (), strict=True)
+            for form, labels_held in zip(column.forms, column.label_sets or (), strict=True)
         ]
     )
     return int(none[column.numbers].sum())

@@ -190,8 +190,8 @@ def _searched(
         worth,
         usual=(int((failed & (searched | tested)).sum()) + 0.5) / (sum(images) + 1),
         penalty=suggestion.search.penalty,
-        least_excess=min(value_set.excess for value_set in suggestion.found)
-        if len(suggestion.found) == MOST_SETS
+        least_excess=min(value_set.excess for value_set in suggestion.value_sets)
+        if len(suggestion.value_sets) == MOST_SETS
         else -np.inf,
     )
     return of_label, sum(images)

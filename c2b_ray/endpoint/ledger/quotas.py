@@ -168,7 +168,7 @@ def _limits_statement(clock: ColumnElement[float], locks: bool) -> Select[Any]:
 def check_submission(tx: Transaction, tenant_id: str, new: NewJob, limits: Quotas) -> None:
     """Raises QuotaDenial if the tenant may not submit one more job, or has used up what the job needs."""
     if _COUNTED not in tx.known:
-        tx.known[_COUNTED] = held(tx, tenant_id)
+        tx.known[_COUNTED] = jobs_and_bytes(tx, tenant_id)
     open_jobs, bytes_ = tx.known[_COUNTED]
     if open_jobs >= limits.concurrent_jobs:
         raise QuotaDenial(
@@ -193,7 +193,7 @@ def check_running(db: Database, tenant_id: str, models: Iterable[str], defaults:
     with db.reading() as tx:
         row = tx.execute(select(*tenant_columns()).where(tables.tenants.c.id == tenant_id)).one()
         limits = record(Tenant, row).limits(defaults)
-        check_storage(held(tx, tenant_id)[1], limits, more=0)
+        check_storage(jobs_and_bytes(tx, tenant_id)[1], limits, more=0)
         check_use(tx, tenant_id, limits, models, runs=True)
 
 
@@ -247,7 +247,7 @@ def check_storage(used: int, limits: Quotas, more: int = 1) -> None:
         )  # fmt: skip
 
 
-def held(tx: Transaction, tenant_id: str) -> tuple[int, int]:
+def jobs_and_bytes(tx: Transaction, tenant_id: str) -> tuple[int, int]:
     """Returns a tenant's number of queued and running jobs, and the bytes of its uploads and runs."""
     row: Any = tx.execute(_HELD, {"tenant_id": tenant_id}).one()
     return int(row[0]), int(row[1]) + int(row[2])
@@ -258,7 +258,7 @@ def limits_and_use(db: Database, tenant_id: str, defaults: Quotas) -> dict[str, 
     with db.reading() as tx:
         row = tx.execute(select(*tenant_columns()).where(tables.tenants.c.id == tenant_id)).one()
         limits = record(Tenant, row).limits(defaults)
-        open_jobs, bytes_ = held(tx, tenant_id)
+        open_jobs, bytes_ = jobs_and_bytes(tx, tenant_id)
         used = by_model(tx, tenant_id, day_of(tx.now))
     models = sorted({*used, *limits.model_seconds_per_day} - {ANY_MODEL})
     seconds = {model: {"limit": _seconds(limits, model), "used": used.get(model, (0, 0.0))[1]} for model in models}

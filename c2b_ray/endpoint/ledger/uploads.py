@@ -57,7 +57,7 @@ def add(db: Database, tenant_id: str, key_id: str | None, new: NewUpload, defaul
         existing = tx.execute(select(*COLUMNS).where(*_here(tenant_id, new.sha256))).first()
         if existing is not None:
             return record(Upload, existing), False
-        quotas.check_storage(quotas.held(tx, tenant_id)[1], limits, new.bytes)
+        quotas.check_storage(quotas.jobs_and_bytes(tx, tenant_id)[1], limits, new.bytes)
         values = vars(new) | {"tenant_id": tenant_id, "created": tx.now}
         row = tx.execute(insert.values(values).returning(*COLUMNS)).one()
         data = {"kind": new.kind, "bytes": new.bytes}
@@ -69,7 +69,7 @@ def check_room(db: Database, tenant_id: str, size: int, defaults: Quotas) -> Non
     """Raises QuotaDenial if the tenant may not store `size` bytes. Called before a body is read."""
     with db.transaction() as tx:
         limits = quotas.locked_limits(tx, tenant_id, defaults)
-        quotas.check_storage(quotas.held(tx, tenant_id)[1], limits, size)
+        quotas.check_storage(quotas.jobs_and_bytes(tx, tenant_id)[1], limits, size)
 
 
 def upload_lock(db: Database, tenant_id: str, sha256: str) -> AbstractContextManager[None]:

@@ -134,7 +134,7 @@ class JobRun:
 
     def _take_report(self, message: StepReport) -> None:
         self._account.tell(message)
-        counters.drawn(message.counts)
+        counters.count_draws(message.counts)
         if message.kind != "warning":
             counters.busy(self._job.id, message.step, {} if message.kind == "end" else message.busy)
         if message.kind == "warning" and self._warnings < _WARNINGS:

@@ -15,7 +15,7 @@ from c2b_ray.errors import RunError
 CREATE = {"jobs.submit", "tenants.create_key", "uploads.add", "uploads.check_room", "webhooks.create"}
 """Functions that take a tenant's id and only create what belongs to that tenant."""
 PARTS = {"quotas.add", "quotas.by_model", "quotas.locked_limits", "quotas.check_submission", "quotas.check_use",
-         "quotas.check_running", "quotas.held", "uploads.upload_lock", "uploads.reader_of",
+         "quotas.check_running", "quotas.jobs_and_bytes", "uploads.upload_lock", "uploads.reader_of",
          "webhooks.announce"}  # fmt: skip
 """Functions that are steps of other functions of the ledger."""
 OPERATORS = {"tenants.change", "tenants.get", "tenants.remove", "uploads.removed_uploads", "uploads.tenant_was_removed"}

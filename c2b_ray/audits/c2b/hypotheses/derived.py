@@ -61,7 +61,7 @@ class Derived:
 
 
 @dataclass(frozen=True)
-class OfClasses:
+class ImageClasses:
     """The audit's classes, and which of them each row belongs to: `places`, (rows,), −1 for none.
 
     Where an image may have several classes or none, all images are one group, with an empty name: what is cut is then
@@ -72,13 +72,13 @@ class OfClasses:
     places: Places
 
     @staticmethod
-    def of(labels: pa.Table, classes: Sequence[str]) -> OfClasses:
+    def of(labels: pa.Table, classes: Sequence[str]) -> ImageClasses:
         targets = ComparedColumn.of(labels, TARGET)
-        if targets.held is not None:
-            return OfClasses(("",), np.where(targets.missing, -1, 0))
+        if targets.label_sets is not None:
+            return ImageClasses(("",), np.where(targets.missing, -1, 0))
         forms = {normalise(name): position for position, name in enumerate(classes)}
         of_forms = np.array([-1 if form is None else forms.get(form, -1) for form in targets.forms], np.int64)
-        return OfClasses(tuple(classes), of_forms[targets.numbers])
+        return ImageClasses(tuple(classes), of_forms[targets.numbers])
 
     @property
     def rows(self) -> Places:
@@ -91,7 +91,7 @@ def cut_within_classes(
     origin: Origin,
     measure: str,
     numbers: ArrayLike,
-    image_classes: OfClasses,
+    image_classes: ImageClasses,
     words: Sequence[str] = LOW_TO_HIGH,
 ) -> Derived | str:
     """Returns the attribute of numbers, (rows,), NaN where there is none, cut within each class; or why there is none.
@@ -125,7 +125,7 @@ def named_values(
     origin: Origin,
     measure: str,
     values: pa.Array,
-    image_classes: OfClasses,
+    image_classes: ImageClasses,
     ranges: Mapping[str, str] | None = None,
 ) -> Derived | str:
     """Returns the attribute of values that are names, without those of less than `LEAST_SHARE` of a class; or why there
@@ -154,7 +154,7 @@ def coded(places: Places, names: Sequence[str]) -> pa.DictionaryArray:
 
 
 def derived_properties(
-    properties: pa.Table, image_properties: Sequence[ImageProperty], image_classes: OfClasses
+    properties: pa.Table, image_properties: Sequence[ImageProperty], image_classes: ImageClasses
 ) -> tuple[list[Derived], dict[str, str]]:
     """Returns the attributes of measured images, and of those that are none: name → the reason.
 
@@ -257,7 +257,7 @@ class Moment(NamedTuple):
 
 
 def cut_columns(
-    labels: pa.Table, image_classes: OfClasses, cut: Mapping[str, CutBy] | None
+    labels: pa.Table, image_classes: ImageClasses, cut: Mapping[str, CutBy] | None
 ) -> tuple[pa.Table, list[Derived], dict[str, str]]:
     """Returns the labels with attributes in place of the columns that are cut, these attributes, and of columns that
     give none: name → the reason.
@@ -344,7 +344,7 @@ def _readable(text: str, dates: bool) -> bool:
 
 
 def _of_numbers(
-    labels: pa.Table, name: str, cut_by: CutBy, image_classes: OfClasses
+    labels: pa.Table, name: str, cut_by: CutBy, image_classes: ImageClasses
 ) -> dict[str, Derived | str] | None:
     numbers = _numbers(labels[name])
     if numbers is None:
@@ -355,7 +355,7 @@ def _of_numbers(
     return {name: cut_at(name, "number", measure, numbers, cut_by)}
 
 
-def _of_dates(labels: pa.Table, name: str, cut_by: CutBy, image_classes: OfClasses) -> dict[str, Derived | str]:
+def _of_dates(labels: pa.Table, name: str, cut_by: CutBy, image_classes: ImageClasses) -> dict[str, Derived | str]:
     moments = _moments(labels[name])
     assert moments is not None
     result: dict[str, Derived | str] = {}
@@ -369,15 +369,15 @@ def _of_dates(labels: pa.Table, name: str, cut_by: CutBy, image_classes: OfClass
     return result
 
 
-def _hours(attribute: str, measure: str, numbers: NDArray[np.float64], image_classes: OfClasses) -> Derived | str:
+def _hours(attribute: str, measure: str, numbers: NDArray[np.float64], image_classes: ImageClasses) -> Derived | str:
     return named_values(attribute, "date", measure, _named(numbers // 6, tuple(HOURS)), image_classes, HOURS)
 
 
-def _months(attribute: str, measure: str, numbers: NDArray[np.float64], image_classes: OfClasses) -> Derived | str:
+def _months(attribute: str, measure: str, numbers: NDArray[np.float64], image_classes: ImageClasses) -> Derived | str:
     return named_values(attribute, "date", measure, _named(numbers % 12 // 3, MONTHS), image_classes)
 
 
-def _years(attribute: str, measure: str, numbers: NDArray[np.float64], image_classes: OfClasses) -> Derived | str:
+def _years(attribute: str, measure: str, numbers: NDArray[np.float64], image_classes: ImageClasses) -> Derived | str:
     years = np.unique(numbers[~np.isnan(numbers)])
     if len(years) > MOST_YEARS:
         return cut_within_classes(attribute, "date", measure, numbers, image_classes, ("early", "medium", "late"))
@@ -385,7 +385,7 @@ def _years(attribute: str, measure: str, numbers: NDArray[np.float64], image_cla
     return named_values(attribute, "date", measure, _named(positions, [f"{year:.0f}" for year in years]), image_classes)
 
 
-_PARTS: Mapping[str, Callable[[str, str, NDArray[np.float64], OfClasses], Derived | str]] = {
+_PARTS: Mapping[str, Callable[[str, str, NDArray[np.float64], ImageClasses], Derived | str]] = {
     HOUR: _hours,
     MONTH: _months,
     YEAR: _years,

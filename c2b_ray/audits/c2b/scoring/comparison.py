@@ -35,7 +35,8 @@ class ComparisonSide:
     """One of the two sides of a comparison: tables of `tables.CAPTIONS`, `DRAWS` and `PREDICTIONS`, the classifier,
     and which images are near-duplicates of others.
 
-    `verifier_answers`: about the images; None without a verifier. `doubts`: why the side's score of a cell is in doubt. `clusters`: of the images; None where they are independent. A's count.
+    `verifier_answers`: about the images; None without a verifier. `doubts`: why the side's score of a cell is in
+    doubt. `clusters`: of the images; None where they are independent. A's count.
     """
 
     captions: pa.Table

@@ -366,7 +366,7 @@ class Suggested:
 
     conditions: list[Condition]
     search: Search
-    found: list[ValueSet]
+    value_sets: list[ValueSet]
 
 
 def conditions(answered: LabelledAnswers, label: str, failed: Mask, among: Mask, smallest_ratio: float) -> Suggested:

@@ -59,7 +59,7 @@ def test_what_a_search_for_failures_drew_reaches_the_counters_of_its_runner():
     arrived = from_child(line(message))
     pairs = [("discovery", "failed"), ("discovery", "unusable"), ("confirmation", "failed")]
     before = {pair: value(*pair) for pair in pairs}
-    counters.drawn(arrived.counts)
+    counters.count_draws(arrived.counts)
     assert {pair: value(*pair) - before[pair] for pair in before} == {
         ("discovery", "failed"): 3, ("discovery", "unusable"): 7, ("confirmation", "failed"): 0,
     }  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from c2b_ray.audits.c2b.hypotheses.derived import OfClasses, can_be_cut, cut_columns
+from c2b_ray.audits.c2b.hypotheses.derived import ImageClasses, can_be_cut, cut_columns
 from c2b_ray.errors import ConfigError
 
 
@@ -16,7 +16,7 @@ def table(**columns: Sequence[str | None]) -> pa.Table:
 
 
 def cut(labels: pa.Table, by: dict[str, str | list[float]] | None = None):
-    return cut_columns(labels, OfClasses.of(labels, ["day"]), by)
+    return cut_columns(labels, ImageClasses.of(labels, ["day"]), by)
 
 
 def test_numbers_are_cut_and_columns_that_are_attributes_stay():
@@ -138,6 +138,6 @@ def test_a_column_that_does_not_vary_within_a_class_says_so():
             "lux": pa.array(["5000.5"] * 20 + ["1.5"] * 20).dictionary_encode(),
         }
     )
-    _, derived, reasons = cut_columns(labels, OfClasses.of(labels, ["day", "night"]), None)
+    _, derived, reasons = cut_columns(labels, ImageClasses.of(labels, ["day", "night"]), None)
     assert not derived
     assert "too alike" in reasons["lux"]

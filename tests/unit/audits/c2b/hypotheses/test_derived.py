@@ -6,7 +6,7 @@ import pytest
 
 from c2b_ray.audits.c2b.hypotheses.derived import (
     Derived,
-    OfClasses,
+    ImageClasses,
     cut_at,
     cut_within_classes,
     derived_properties,
@@ -19,9 +19,9 @@ from c2b_ray.steps.image_properties import PROPERTIES_OF_IMAGES
 from c2b_ray.tables import PROPERTIES, PROPOSALS
 
 
-def of(*classes: str) -> OfClasses:
+def of(*classes: str) -> ImageClasses:
     labels = pa.table({"target_class": pa.array(classes).dictionary_encode()})
-    return OfClasses.of(labels, ["day", "night"])
+    return ImageClasses.of(labels, ["day", "night"])
 
 
 def test_each_class_is_cut_at_its_own_quantiles():

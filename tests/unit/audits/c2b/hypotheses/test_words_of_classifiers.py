@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from c2b_ray.audits.c2b import finding
-from c2b_ray.audits.c2b.hypotheses.derived import OfClasses
+from c2b_ray.audits.c2b.hypotheses.derived import ImageClasses
 
 EACH = 60
 
@@ -18,7 +18,7 @@ def test_a_word_has_values_in_every_class_in_which_it_was_found_for_any_classifi
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One classifier fails on buses in fog, the other on fish in fog."""
-    of = OfClasses(("bus", "fish"), np.repeat([0, 1], EACH))
+    of = ImageClasses(("bus", "fish"), np.repeat([0, 1], EACH))
     rows = np.arange(2 * EACH)
     fog, halves_by_row = rows % 4 < 2, rows % 2 == 0
     halves = finding.Halves(
