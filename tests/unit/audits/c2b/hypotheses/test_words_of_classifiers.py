@@ -31,7 +31,7 @@ def test_a_word_has_values_in_every_class_in_which_it_was_found_for_any_classifi
     )
     monkeypatch.setattr(finding, "_halves", lambda *_: halves)
     nothing: Any = None
-    looked: Any = SimpleNamespace(of=of)
+    looked: Any = SimpleNamespace(image_classes=of)
     found, reasons = finding.found_attributes(nothing, nothing, nothing, [nothing, nothing], looked, None, nothing)
     assert reasons == {}
     values = {one.attribute: np.array(one.column.to_pylist(), object) for one in found}
