@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -21,8 +22,17 @@ import ray._private.state
 import ray.exceptions
 from ray._private import auto_init_hook, services
 from ray._private.node import Node
+from ray.job_config import JobConfig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from tenacity import Retrying, retry_if_not_exception_type, stop_after_attempt, wait_exponential
+from tenacity import (
+    Retrying,
+    retry_if_not_exception_type,
+    retry_if_not_result,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_exponential,
+    wait_fixed,
+)
 
 from c2b_ray.engine import machine
 from c2b_ray.engine.placement import Cluster, NodeResources
@@ -41,6 +51,9 @@ SETTINGS = {
 """Environment variables for a cluster that is started here and for its driver. Variables that are set win."""
 STARTS = 5
 RETRY_WAIT = wait_exponential(min=1, max=15)
+LISTENS_WITHIN_S = 10.0
+"""How long a cluster's head that was just started may take to listen. Ray 2.60 itself waits for minutes, and then ends
+the process."""
 
 
 @contextmanager
@@ -139,8 +152,10 @@ def _elsewhere() -> str | None:
 
 def _connect(num_cpus: int | None, object_store_mb: int) -> None:
     if address := _elsewhere():
+        if not _listens(address):
+            raise ServiceError(_refusal(address, ConnectionError("nothing listens there")))
         try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, job_config=_job(address))
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ServiceError(_refusal(address, error)) from error
         return
@@ -158,6 +173,37 @@ def _connect(num_cpus: int | None, object_store_mb: int) -> None:
         ) from error
 
 
+def _listens(address: str) -> bool:
+    """Returns whether something listens at an address, if it names a host and a port."""
+    if not re.fullmatch(r"(ray://)?[^/]+:\d+", address):
+        return True
+    waiting = Retrying(
+        stop=stop_after_delay(LISTENS_WITHIN_S),
+        wait=wait_fixed(0.5),
+        retry=retry_if_not_result(bool),
+        retry_error_callback=lambda _: False,
+    )
+    return bool(waiting(answers, address))
+
+
+class _Job(JobConfig):
+    """A job whose workers import from where this process does, and from nowhere else.
+
+    Ray 2.60 puts the working directory first for workers, where a user's `random.py` would stand for Python's. A
+    command does not look there.
+    """
+
+    def _serialize(self) -> str:
+        searched = {os.path.abspath(folder) for folder in sys.path}
+        self._py_driver_sys_path = [folder for folder in self._py_driver_sys_path if folder in searched]
+        return super()._serialize()
+
+
+def _job(address: str) -> JobConfig:
+    """Returns a job's settings. A server of Ray's client starts the driver itself, in a folder of its own."""
+    return JobConfig() if address.startswith("ray://") else _Job()
+
+
 def _start(num_cpus: int | None, object_store_mb: int) -> None:
     try:
         # Without address="local" Ray would join whichever cluster `ray start` last left running on this machine,
@@ -169,6 +215,7 @@ def _start(num_cpus: int | None, object_store_mb: int) -> None:
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
+            job_config=_Job(),
         )
     except Exception as error:
         ray.shutdown()

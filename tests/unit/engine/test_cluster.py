@@ -1,6 +1,7 @@
 """A Ray cluster of our own or at an address: how it is joined and started, and which paths a node lacks."""
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,20 @@ def test_a_cluster_that_refuses_says_what_to_do(monkeypatch: pytest.MonkeyPatch,
         raise refused_by_ray(text)
 
     monkeypatch.setattr(cluster.ray, "init", init)
+    monkeypatch.setattr(cluster, "answers", lambda _: True)
     monkeypatch.setenv(cluster.ADDRESS, "10.0.0.1:6379")
     with pytest.raises(ServiceError, match=f"RAY_ADDRESS=10.0.0.1:6379.*{advice}"):
         cluster._connect(None, 100)
+
+
+def test_an_address_where_nothing_listens_is_refused_before_ray_waits_for_minutes(monkeypatch) -> None:
+    monkeypatch.setattr(cluster, "LISTENS_WITHIN_S", 0.0)
+    monkeypatch.setattr(cluster.ray, "init", lambda **_: pytest.fail("Ray was asked to connect"))
+    with socket.socket() as bound:  # a port where nothing listens
+        bound.bind(("127.0.0.1", 0))
+        monkeypatch.setenv(cluster.ADDRESS, f"127.0.0.1:{bound.getsockname()[1]}")
+        with pytest.raises(ServiceError, match="nothing listens there; unset it"):
+            cluster._connect(None, 100)
 
 
 SLOW = Exception("The current node timed out during startup.")  # as Ray 2.60 raises it
