@@ -61,6 +61,7 @@ _REFUSALS = {
     **_FULL,
     errno.EACCES: "no permission to write there; choose another directory or change its rights",
     errno.EPERM: "no permission to write there; choose another directory or change its rights",
+    errno.EFBIG: "it would be larger than a file may be; raise the limit (ulimit -f), or choose another file system",
     errno.EROFS: "the file system is read-only; choose another directory",
     errno.EISDIR: "a directory is there; name a file",
     errno.ENOTDIR: "a part of the path is a file; choose another directory",
