@@ -106,7 +106,8 @@ def drafted_audit(
 ) -> DraftedAudit | None:
     """Returns the audit of labelled images, and says on standard error what was found; None where `source` is an audit
     file. `choices`: --task, --image-column, --class-column and --root."""
-    from c2b_ray.audits.c2b.from_images import AUDIT_FILES, TABLES, Choices, are_images, drafted
+    from c2b_ray.audits.c2b.from_images import AUDIT_FILES, Choices, are_images, drafted
+    from c2b_ray.storage.labelled_rows import TABLES
 
     if not are_images(source):
         if (classifier or any(one is not None for one in choices)) and not source.lower().endswith(AUDIT_FILES):
@@ -133,12 +134,12 @@ def drafted_audit(
 
 
 def _refuse_annotations(source: str) -> None:
-    """Raises SourceError for a JSON file that lists images and their annotations, as COCO's do, and is no audit."""
+    """Raises SourceError for a JSON file that lists images or their annotations, as COCO's do, and is no audit."""
     if not source.lower().endswith(".json") or not files.exists(source):
         return
     with suppress(ValueError):  # no JSON: the reader of audit files says so
         content = json.loads(files.read_bytes(source))
-        if isinstance(content, dict) and not {"images", "annotations"} <= set(content):
+        if isinstance(content, dict) and {"task", "classes", "classifier"} & set(content):
             return
         raise SourceError(
             f"{source} lists annotations and is no audit file; expected a folder of images, or a table with a column "

@@ -16,6 +16,7 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from io import RawIOBase
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,10 @@ from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
 from c2b_ray.storage import concerns_the_store, is_remote, refusal, resolve
 from c2b_ray.storage.confined import MAX_BYTES, Folder, in_other_forms, is_local, path_below
 from c2b_ray.storage.folders import OmittedRows, Readers
-from c2b_ray.storage.labelled_rows import LABEL, PACKED, open_rows
+from c2b_ray.storage.labelled_rows import LABEL, PACKED, FilesByName, open_rows
 from c2b_ray.storage.manifest import parse_json
 from c2b_ray.storage.parts import give_back
+from c2b_ray.storage.s3 import file_info
 from c2b_ray.tables import IdPieces, content_id, texts
 
 # Columns in which an image may have several labels, or none.
@@ -116,6 +118,8 @@ IMAGE, TARGET, KEY = "image", "target_class", "key"
 FOLDER = "folder"
 """Clusters by the folder that an image lies in."""
 KEYS_AT_ONCE = 16_384
+SAMPLE = 50
+"""Images of a table whose files are looked for, to tell where they lie."""
 
 
 class LabelledTable:
@@ -125,6 +129,7 @@ class LabelledTable:
     `field`: the config's field that names the table, for errors. `columns`: the table's names for `image`,
     `target_class` and `key`, if they differ. Image folders and Hugging Face datasets may name the class `label`.
     `root`: the folder below which images lie, if that is not the table's; paths are relative to it, or absolute.
+    Where none of the first images is where the table says, all are looked up by their names (`FilesByName`).
 
     An image may have several classes, or none: where the column of classes holds lists, where
     `separator` says what separates them there, and where `columns` names several columns for `target_class`. `several`:
@@ -290,6 +295,30 @@ class LabelledTable:
         """`image`, `target_class` and `key` → the table's name for it; an empty text for a missing `key`."""
         return self._names
 
+    @cached_property
+    def _by_name(self) -> FilesByName | None:
+        """Finds images by their names; None where one of the first is where the table says, or none is found so."""
+        sample = list(islice(self.paths(), SAMPLE))
+        folder = self._root.rstrip("/")
+        if any(self._is_there(posixpath.join(folder, name)) for name in sample[: SAMPLE if self._is_local else 1]):
+            return None
+        by_name = FilesByName(self._filesystem, folder) if sample else None
+        return by_name if by_name is not None and any(map(by_name.path_of, sample)) else None
+
+    @property
+    def _is_local(self) -> bool:
+        return is_local(self._filesystem)
+
+    def _is_there(self, path: str) -> bool:
+        if self._is_local:
+            return os.path.lexists(path)
+        return bool(file_info(self._filesystem, path).type != fs.FileType.NotFound)
+
+    @property
+    def is_looked_up(self) -> bool:
+        """Whether images are found by their names, because none is where the table says."""
+        return self._by_name is not None
+
     @property
     def has_paths(self) -> bool:
         """Whether the table has a path of each image, also of those whose bytes it contains."""
@@ -312,6 +341,12 @@ class LabelledTable:
         if is_local(resolve(self.location)[0]) and pa.types.is_string(self._rows.schema.field(image).type):
             names = (name for table in self._rows.each([image]) for name in table[image].to_pylist() if name)
             omitted.notes += in_other_forms(self._root, filter(None, map(self._inside, names)))
+        if self._by_name is not None:
+            found = ((name, self._by_name.path_of(name)) for name in self.paths())
+            name, path = next(pair for pair in found if pair[1] is not None)
+            omitted.notes.append(
+                f"no image is where the table says: they are looked up by name, such as {name} as {path}"
+            )
         return omitted
 
     @property
@@ -386,8 +421,8 @@ class LabelledTable:
         if pa.types.is_struct(kind):  # a Hugging Face image: its bytes, or where they are
             if PACKED in (self._rows.schema.metadata or {}):  # a row without bytes is one that could not be read
                 return
-            first = self._rows.images(image, [0])[0] or {}
-            if "path" not in first or first.get("bytes") is not None:
+            first = self._rows.images(image, [0])[0]
+            if not isinstance(first, dict) or "path" not in first or first.get("bytes") is not None:
                 return
             column = f"{image}.path"
         elif not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
@@ -415,7 +450,9 @@ class LabelledTable:
 
     def leading_out(self) -> list[str]:
         """Returns the paths of images that are refused, each once: absolute ones, and those that lead out of the
-        table's folder by `..`; with a root, those that do not end below it."""
+        table's folder by `..`; with a root, those that do not end below it. None where images are looked up."""
+        if self._by_name is not None:
+            return []
         return list(dict.fromkeys(name for name in self.paths() if self._inside(name) is None))
 
     def root_of(self, names: Sequence[str]) -> str:
@@ -426,7 +463,9 @@ class LabelledTable:
         return "" if common == "/" else common
 
     def _inside(self, name: str) -> str | None:
-        """Returns a path relative to the root; None where it leads out of it."""
+        """Returns a path relative to the root; None where it leads out of it, or where nothing is called so."""
+        if self._by_name is not None:
+            return self._by_name.path_of(name)
         if self.root is None and name.startswith("/"):
             return None
         return path_below(self._root, self._rows.folder, name)
@@ -443,6 +482,8 @@ class LabelledTable:
         if not isinstance(value, str) or not value:
             return None, "the table names no image in this row"
         name = self._inside(value)
+        if name is None and self._by_name is not None:
+            return None, f"{value}: no file below {self._root} is called so, or several are"
         if name is None:
             root = "the folder" if self.root is None else self.root
             return None, f"{value}: leads out of {root}; expected the path of a file below it"

@@ -1,6 +1,8 @@
 """Reads labels in several formats: rows, unconverted columns, and the image of each row.
 
     t.csv, t.tsv             text; only an empty field is null
+    t.jsonl                  an object a line; also .ndjson, and the .manifest of a labelling job
+    t.txt                    an image's path and its class in each line, without a header; also .lst
     t.parquet                and folders of Parquet files, as Hugging Face datasets are published
     DIR with *.arrow         as Hugging Face's `save_to_disk` writes
     DIR/class/*.jpg          an image folder, with metadata.csv or metadata.jsonl if images have attributes
@@ -35,7 +37,7 @@ from c2b_ray.storage.confined import MAX_BYTES, cause_of, same_form
 from c2b_ray.storage.folders import OmittedRows, counts_in_words, is_hidden, is_image, reason_of
 from c2b_ray.storage.manifest import parse_json
 from c2b_ray.storage.s3 import file_info, open_input
-from c2b_ray.storage.tables import read_csv, read_metadata, reading
+from c2b_ray.storage.tables import read_csv, read_image_list, read_json_lines, read_metadata, reading
 
 # Reads a folder of images, one folder a class, with metadata.csv or metadata.jsonl where images have attributes.
 
@@ -63,7 +65,11 @@ def read_image_folder(
     classes = {label for label in labels if label is not None}
     if classes and classes <= SPLITS:
         splits = sorted(classes)
-        raise ConfigError(field, f"{location} holds splits ({', '.join(splits)}); name one: {location}/{splits[0]}")
+        tables = sorted(name for name in files if "/" not in name and name.lower().endswith((".csv", ".tsv")))
+        or_table = f"; or a table of their images: {location}/{tables[0]}" if tables else ""
+        raise ConfigError(
+            field, f"{location} holds splits ({', '.join(splits)}); name one: {location}/{splits[0]}{or_table}"
+        )
     if len(metadata) > 1:
         raise ConfigError(field, f"{location} holds {' and '.join(metadata)}; keep the one that is meant")
     table = pa.table({FILE: pa.array(names, pa.string()), LABEL: pa.array(labels, pa.string())})
@@ -100,11 +106,41 @@ def _files_below(filesystem: fs.FileSystem, path: str, left_out: OmittedRows) ->
     return files
 
 
+class FilesByName:
+    """The pictures below a folder, for names that lack their ending, or folders on the way: a table may name
+    `ISIC_0024306` where `part_1/ISIC_0024306.jpg` is meant, or a path of the machine that it was written on."""
+
+    def __init__(self, filesystem: fs.FileSystem, folder: str) -> None:
+        self._of_stem: dict[str, list[str]] = {}
+        for path in sorted(_files_below(filesystem, folder.rstrip("/"), OmittedRows())):
+            if is_image(path):
+                self._of_stem.setdefault(posixpath.basename(posixpath.splitext(path)[0]), []).append(path)
+
+    def path_of(self, name: str) -> str | None:
+        """Returns the path of the one picture that is called so; None where none is, or several are."""
+        name = same_form(name)
+        has_ending = is_image(name)
+        stem = posixpath.basename(posixpath.splitext(name)[0] if has_ending else name)
+        called_so = [
+            path
+            for path in self._of_stem.get(stem, ())
+            if _ends_alike(path if has_ending else posixpath.splitext(path)[0], name)
+        ]
+        return called_so[0] if len(called_so) == 1 else None
+
+
+def _ends_alike(path: str, name: str) -> bool:
+    return path == name or path.endswith(f"/{name}") or name.endswith(f"/{path}")
+
+
 def _joined(location: str, name: str, images: pa.Table, metadata: pa.Table, left_out: OmittedRows) -> pa.Table:
     """Adds the metadata to each image. The folder's name is the class unless the metadata has one."""
     path = f"{location}/{name}"
     if FILE_NAME not in metadata.column_names:
-        raise SourceError(f"{path}: no column {FILE_NAME!r}; it has {', '.join(metadata.column_names)}")
+        raise SourceError(
+            f"{path}: no column {FILE_NAME!r}; it has {', '.join(metadata.column_names)}. Rename the column of images, "
+            "or name the table instead of its folder"
+        )
     files = images[FILE].to_pylist()
     names = _named_as_files(path, metadata[FILE_NAME].to_pylist(), files, left_out)
     indices = pc.index_in(images[FILE], pa.array(names, pa.string()))
@@ -409,6 +445,12 @@ class InParquet:
         return self._held[1][row - self._ends[number]].as_py()
 
 
+JSON_LINES = (".jsonl", ".ndjson", ".manifest")
+LISTS = (".txt", ".lst")
+TABLES = (".csv", ".tsv", *JSON_LINES, *LISTS, ".parquet", ".pq")
+"""The endings of files of labelled images."""
+
+
 def open_rows(location: str, field: str) -> Rows:
     """Opens the rows of a file or folder. Raises SourceError if it cannot be read; ConfigError if it is ambiguous."""
     filesystem, path = resolve(location)
@@ -420,9 +462,13 @@ def open_rows(location: str, field: str) -> Rows:
         if info.type == fs.FileType.Directory:
             return _folder(location, field, filesystem, path)
     folder = posixpath.dirname(path)
-    if path.lower().endswith((".csv", ".tsv")):
-        table = read_csv(location, filesystem, path, "\t" if path.lower().endswith(".tsv") else ",")
-        return InMemory(table, folder, info.size)
+    ending = posixpath.splitext(path)[1].lower()
+    if ending in (".csv", ".tsv"):
+        return InMemory(read_csv(location, filesystem, path, "\t" if ending == ".tsv" else ","), folder, info.size)
+    if ending in JSON_LINES:
+        return InMemory(read_json_lines(filesystem, path), folder, info.size)
+    if ending in LISTS:
+        return InMemory(read_image_list(location, filesystem, path), folder, info.size)
     with reading(location, "a Parquet file"):
         file = pq.ParquetFile(open_input(filesystem, path))
         packed = _packed_size(file)

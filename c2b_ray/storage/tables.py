@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from pyarrow import fs
 
 from c2b_ray.errors import SourceError
 from c2b_ray.storage import THREADS, absent_bucket, files, refusal, resolve, sealed
+from c2b_ray.storage.folders import IMAGES
 from c2b_ray.storage.manifest import parse_json
 from c2b_ray.storage.parts import Digests, digests
 from c2b_ray.storage.s3 import open_input, patiently
@@ -289,14 +291,20 @@ def reading(location: str, what: str) -> Iterator[None]:
 
 
 def read_csv(location: str, filesystem: fs.FileSystem, path: str, delimiter: str) -> pa.Table:
-    """Reads all columns as text: `007` is not 7, and `NA` may be a country."""
+    """Reads all columns as text: `007` is not 7, and `NA` may be a country.
+
+    `delimiter`: between fields, where the header has it; otherwise the one that the header has, such as `;`, with which
+    spreadsheets of many countries save.
+    """
     with reading(location, "CSV"):
         with open_input(filesystem, path) as stream:
             data = bytes(stream.read())
         text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")  # decodes only the first line
         header = next(csv.reader(text, delimiter=delimiter), [])
+        if other := _other_delimiter(header, delimiter):
+            delimiter = other
+            header = next(csv.reader(header, delimiter=delimiter), [])
         refuse_repeats(location, header)
-        refuse_other_delimiters(location, header, delimiter)
         return pyarrow.csv.read_csv(
             io.BytesIO(data),
             parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
@@ -315,11 +323,14 @@ def refuse_repeats(location: str, names: Sequence[str]) -> None:
         raise SourceError(f"{location}: two columns are called {repeated!r}; rename one")
 
 
+def _other_delimiter(header: Sequence[str], delimiter: str) -> str | None:
+    """Returns what separates the fields of a header that `delimiter` does not; None where nothing does."""
+    candidates = (one for one in ";\t|," if one != delimiter and len(header) == 1 and one in header[0])
+    return next(candidates, None)
+
+
 def refuse_other_delimiters(location: str, header: Sequence[str], delimiter: str) -> None:
-    sep = next(
-        (candidate for candidate in ";\t|," if candidate != delimiter and len(header) == 1 and candidate in header[0]),
-        None,
-    )
+    sep = _other_delimiter(header, delimiter)
     if sep is not None:
         raise SourceError(
             f"{location}: its fields are separated by {sep!r}, not by {delimiter!r}; save it with commas as .csv, or "
@@ -330,6 +341,12 @@ def refuse_other_delimiters(location: str, header: Sequence[str], delimiter: str
 def read_metadata(location: str, filesystem: fs.FileSystem, path: str) -> pa.Table:
     if path.endswith(".csv"):
         return read_csv(location, filesystem, path, ",")
+    return read_json_lines(filesystem, path)
+
+
+def read_json_lines(filesystem: fs.FileSystem, path: str) -> pa.Table:
+    """Reads an object a line, all values as text. A value of an object in it is the column `outer.inner`; lists are
+    left out. Raises SourceError for a line that is no object."""
     with reading(path, "JSON lines"), open_input(filesystem, path) as stream:
         lines = bytes(stream.read()).decode("utf-8").split("\n")  # a text in JSON may hold other line separators
     rows = []
@@ -340,9 +357,41 @@ def read_metadata(location: str, filesystem: fs.FileSystem, path: str) -> pa.Tab
             raise SourceError(f"{path}: line {number} is not JSON: {error}") from error
         if row is not None and not isinstance(row, dict):
             raise SourceError(f"{path}: line {number}: expected an object of column → value")
-        rows += [row] if row is not None else []
+        rows += [_flat(row)] if row is not None else []
     names = dict.fromkeys(name for row in rows for name in row)
     return pa.table({name: pa.array([_text(row.get(name)) for row in rows], pa.string()) for name in names})
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    objects = {name: value for name, value in row.items() if isinstance(value, dict)}
+    inner = {f"{name}.{part}": one for name, value in objects.items() for part, one in value.items()}
+    return {name: value for name, value in row.items() if name not in objects} | inner
+
+
+_ENDINGS = "|".join(re.escape(ending) for ending in IMAGES)
+_IMAGE_AND_CLASS = re.compile(rf"(.+?(?:{_ENDINGS}))(?:\s*,\s*|\s+)(\S.*)", re.IGNORECASE)
+_TWO_WORDS = re.compile(r"([^\s,]+)(?:\s*,\s*|\s+)([^\s,]+)")
+
+
+def read_image_list(location: str, filesystem: fs.FileSystem, path: str) -> pa.Table:
+    """Reads lines of an image's path and its class, with white space or a comma between them and no header, as
+    training code for ImageNet has them, as columns `image` and `target_class`.
+
+    Raises SourceError, with its number, for a line that is none.
+    """
+    with reading(location, "text"), open_input(filesystem, path) as stream:
+        lines = bytes(stream.read()).decode("utf-8-sig").splitlines()
+    rows = []
+    for number, line in enumerate(lines, 1):
+        parts = _IMAGE_AND_CLASS.fullmatch(line.strip()) or _TWO_WORDS.fullmatch(line.strip())
+        if parts is None and line.strip():
+            raise SourceError(
+                f"{location}: line {number} is not an image's path and its class: {line.strip()[:80]!r}; write a table "
+                "with a header, such as image,label, as .csv"
+            )
+        rows += [parts.groups()] if parts is not None else []
+    images, classes = zip(*rows, strict=True) if rows else ((), ())
+    return pa.table({"image": pa.array(images, pa.string()), "target_class": pa.array(classes, pa.string())})
 
 
 def _text(value: Any) -> str | None:

@@ -34,8 +34,8 @@ from c2b_ray.steps.synonyms import Words, key
 from c2b_ray.storage import files, is_remote, resolve
 from c2b_ray.storage.confined import located, path_below
 from c2b_ray.storage.folders import is_image
-from c2b_ray.storage.labelled import IMAGE, TARGET, LabelledTable, class_names
-from c2b_ray.storage.labelled_rows import LABEL, Rows, open_rows
+from c2b_ray.storage.labelled import IMAGE, SAMPLE, TARGET, LabelledTable, class_names
+from c2b_ray.storage.labelled_rows import LABEL, TABLES, FilesByName, Rows, open_rows
 from c2b_ray.storage.manifest import read_yaml
 from c2b_ray.storage.s3 import file_info
 from c2b_ray.tables import content_id
@@ -46,9 +46,12 @@ from c2b_ray.tables import content_id
 IMAGENET = 1_000
 _OF_THE_SPACE = 0.5
 """Labels are ImageNet's, in its order, if there are 1,000 and more than this share have a name of their position's."""
-_HOW = ("name", "number", "spelling", "kind", "synonym")
+_HOW = ("name", "number", "spelling", "numbered name", "kind", "synonym")
 """The rules, the surest first."""
 _NEAREST = 3
+_NUMBERED = re.compile(r"(?:n\d{8}|\d{1,4})[\s._-]+(?=\D)")
+"""What folders may have before a class's name: `001.Black_footed_Albatross` (CUB), `n02085620-Chihuahua` (dogs)."""
+_SYNSET = re.compile(r"n\d{8}")
 
 
 @dataclass(frozen=True)
@@ -196,14 +199,21 @@ def _rules(
     def of_number(name: str) -> list[int]:
         return [int(name)] if numbered and int(name) < len(names) else []
 
+    def of_numbered(name: str) -> list[int]:
+        plain = _NUMBERED.sub("", name, count=1)
+        return [] if plain == name else by_name.get(normalise(plain)) or sorted(by_key.get(key(plain), ()))
+
     def of_synonym(name: str) -> list[int]:
         synonyms = groups.get(normalise(name), set()) - {normalise(name)}
+        if _SYNSET.fullmatch(name):  # of ImageNet's folders
+            synonyms |= {normalise(other) for names in _imagenet_names() if name in names for other in names}
         return sorted({i for other in synonyms for i in by_name.get(other, ())})
 
     return {
         "name": lambda name: by_name.get(normalise(name), []),
         "number": of_number,
         "spelling": lambda name: sorted(by_key.get(key(name), ())) if key(name) else [],
+        "numbered name": of_numbered,
         "synonym": of_synonym,
         "kind": lambda name: below.get(normalise(name)) or below.get(" ".join(key(name)), []),
     }
@@ -275,7 +285,6 @@ def _is_number(name: str) -> bool:
     return name.isascii() and name.isdecimal()
 
 
-TABLES = (".csv", ".tsv", ".parquet", ".pq")
 AUDIT_FILES = (".yaml", ".yml", ".json")
 FIELD = "images.table"
 IMAGE_NAMES = (
@@ -284,12 +293,12 @@ IMAGE_NAMES = (
 )  # fmt: skip
 CLASS_NAMES = (
     "targetclass", "label", "class", "classname", "labelname", "target", "category", "categoryname", "species", "y",
-    "groundtruth", "truth", "gt",
+    "groundtruth", "truth", "gt", "classid", "labelid", "categoryid",
 )  # fmt: skip
 """Usual names of the columns of images and classes, without case and separators; the likelier first."""
-SAMPLE = 50
-"""Images of a table whose files are looked for, to tell below which folder they lie."""
 MOST_FOLDERS = 50
+MOST_CLASSES = 5_000
+"""Distinct values of a column that is compared with the classifier's labels."""
 ID_LENGTH = 8
 """Letters of an audit's id in the name of its file, where another audit's file has the shorter name."""
 _LISTED = 8
@@ -382,7 +391,12 @@ def drafted(
     }
     assumed = [matching.assumed] if matching.assumed else []
     warnings = (*_left_out(matching, counts), *assumed)
-    sentences = [_of_images(location, table, counts), *_of_columns(columns, table), _of_labels(matching)]
+    sentences = [
+        _of_images(location, table, counts),
+        *_of_columns(columns, table),
+        *(table.left_out.notes if table.is_looked_up else ()),
+        _of_labels(matching),
+    ]
     notes = {
         "classes": [_counted(counts, classes), *warnings[: len(matching.unmatched)]],
         "classifier": model_notes(descriptions),
@@ -491,11 +505,29 @@ def _image_column(rows: Rows, location: str) -> str:
                 f"{location}: its first line names an image ({', '.join(rows.schema.names[:3])}), where the names of "
                 "the columns are expected; write a line such as file,label above it"
             )
-        raise ConfigError(
-            "--image-column",
-            f"no column of {location} is called as columns of images are; name it: {', '.join(rows.schema.names[:20])}",
-        )
+        candidates = _columns_of_files(rows, location, texts)
+        if len(candidates) != 1:
+            problem = (
+                f"several columns of {location} name images ({', '.join(candidates)}); say which"
+                if candidates
+                else f"no column of {location} is called as columns of images are; name it: "
+                f"{', '.join(rows.schema.names[:20])}"
+            )
+            raise ConfigError("--image-column", problem)
     return candidates[0]
+
+
+def _columns_of_files(rows: Rows, location: str, columns: Sequence[str]) -> list[str]:
+    """Returns the columns whose first values are all names of images below the table's folder, each of another one."""
+    sample = next(iter(rows.each(list(columns))), pa.table({})) if columns else pa.table({})
+    by_name = FilesByName(resolve(location)[0], rows.folder)
+    result = []
+    for name in sample.column_names:
+        values = sample[name].drop_null().to_pylist()[:SAMPLE]
+        paths = {by_name.path_of(value) for value in values}
+        if values and None not in paths and len(paths) == len(set(values)) > len(values) / 2:
+            result.append(name)
+    return result
 
 
 def _class_column(rows: Rows, location: str, image: str, labels: Sequence[str]) -> str:
@@ -503,13 +535,15 @@ def _class_column(rows: Rows, location: str, image: str, labels: Sequence[str]) 
     classifier."""
     names = [name for name in rows.schema.names if name != image]
     numbered = [name for name in names if class_names(rows.schema, name) is not None]
-    candidates = _usual(names, CLASS_NAMES) or numbered
+    candidates = _usual(names, CLASS_NAMES) or numbered or _columns_of_labels(rows, names, labels)
     if not candidates:
+        label_forms = set(map(normalise, labels))
+        marks = [name for name in names if normalise(name) in label_forms] or ["red", "green"]
         raise ConfigError(
             "--class-column",
             f"no column of {location} is called as columns of classes are; name it: {', '.join(names[:20]) or 'none'}. "
             "Classes that have a column of 0 and 1 each are named in an audit file: `columns: {target_class: "
-            "[red, green]}` under `images`",
+            f"[{_few(marks)}]}}` under `images`",
         )
     if len(candidates) == 1 or TARGET in candidates:
         return TARGET if TARGET in candidates else candidates[0]
@@ -519,6 +553,20 @@ def _class_column(rows: Rows, location: str, image: str, labels: Sequence[str]) 
         values = class_names(rows.schema, name) or rows.columns([name])[name].unique().drop_null().to_pylist()
         shares.append(sum(normalise(str(value)) in label_forms for value in values) / max(1, len(values)))
     return candidates[shares.index(max(shares))]
+
+
+def _columns_of_labels(rows: Rows, columns: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """Returns the column whose values are labels of the classifier, or most of them are; none where two are such."""
+    if is_unnamed(labels):
+        return []
+    result = []
+    for name in columns:
+        if _is_text(rows.schema.field(name).type):
+            values = rows.columns([name])[name].unique().drop_null().to_pylist()
+            if 2 <= len(values) <= MOST_CLASSES and not all(map(_is_number, values)):
+                matches = match_classes([str(value) for value in values], labels).matches
+                result += [name] if len(matches) > len(values) / 2 else []
+    return result if len(result) == 1 else []
 
 
 def _root(table: LabelledTable, location: str, folder: str) -> str | None:
@@ -542,6 +590,8 @@ def _root(table: LabelledTable, location: str, folder: str) -> str | None:
     for path in below[:MOST_FOLDERS]:
         if all((inside := path_below(str(path), folder, name)) and (path / inside).is_file() for name in sample):
             return str(path)
+    if table.is_looked_up:
+        return None
     raise SourceError(
         f"{location}: none of its first {len(sample)} images is there, such as {sample[0]!r}, neither beside the table "
         "nor in a folder beside it; name the folder that the paths are relative to with --root"
@@ -564,8 +614,21 @@ def _counts(table: LabelledTable) -> dict[str, int]:
 def _tables_named(location: str) -> str:
     """Returns the remedy of a folder that holds a table, up to the next remedy; an empty text where it holds none."""
     names = files.entries(location) if files.is_directory(location) else []
-    tables = [name for name in names if name.lower().endswith((".csv", ".tsv"))]
+    tables = [name for name in names if name.lower().endswith((".csv", ".tsv", ".jsonl"))]
     return f"audit a table that names them, such as {location.rstrip('/')}/{tables[0]}; or " if tables else ""
+
+
+def _folder_below(location: str) -> str:
+    """Returns the remedy of a folder whose only folder has the classes, as `images` of some data sets, up to the next
+    remedy; an empty text of any other."""
+    folders = _folders_in(location) if files.is_directory(location) else []
+    has_classes = len(folders) == 1 and _folders_in(folders[0])
+    return f"audit the folder of its classes, {folders[0]}; or " if has_classes else ""
+
+
+def _folders_in(location: str) -> list[str]:
+    paths = [f"{location.rstrip('/')}/{name}" for name in files.entries(location)]
+    return [path for path in paths if files.is_directory(path)]
 
 
 def _numbered(table: LabelledTable, counts: Mapping[str, int], location: str) -> list[str] | None:
@@ -605,7 +668,9 @@ def _no_class(matching: LabelMatches, labels: Sequence[str], location: str) -> C
         )
     close = [name for class_match in matching.unmatched for name in class_match.nearest]
     hint = f"the nearest labels: {', '.join(dict.fromkeys(close))}" if close else f"its labels: {_few(labels)}"
-    remedy = f"{_tables_named(location)}write an audit file with `label_map`, or rename the classes"
+    remedy = (
+        f"{_tables_named(location)}{_folder_below(location)}write an audit file with `label_map`, or rename the classes"
+    )
     return ConfigError(
         "classes",
         f"no class of {location} is a label of the classifier ({examples}); {hint}. {remedy[0].upper()}{remedy[1:]}",

@@ -77,13 +77,85 @@ def test_parquet_with_bytes_in_many_row_groups(tmp_path, huggingface):
     assert table.keys.to_pylist()[:2] == (["0.jpg", "1.jpg"] if huggingface else ["row 0", "row 1"])
 
 
-@pytest.mark.parametrize(("name", "mark", "wanted"), [("t.csv", ";", ","), ("t.csv", "\t", ","), ("t.tsv", ",", "\t")])
-def test_another_delimiter_is_named_as_such(tmp_path, name, mark, wanted):
-    """As spreadsheets write them where a comma is the decimal sign."""
+@pytest.mark.parametrize(("name", "mark"), [("t.csv", ";"), ("t.csv", "\t"), ("t.csv", "|"), ("t.tsv", ",")])
+def test_the_delimiter_is_the_headers(tmp_path, name, mark):
+    """Spreadsheets write `;` where a comma is the decimal sign."""
     (tmp_path / name).write_text(f"image{mark}target_class{mark}weather\na.png{mark}bus{mark}fog\n")
-    with pytest.raises(SourceError) as caught:
-        LabelledTable(str(tmp_path / name))
-    assert f"its fields are separated by {mark!r}, not by {wanted!r}; save it with commas" in str(caught.value)
+    assert LabelledTable(str(tmp_path / name)).labels.to_pylist() == [{"target_class": "bus", "weather": "fog"}]
+
+
+def test_json_lines_are_a_table_and_objects_in_them_are_columns(tmp_path):
+    """As labelling jobs write them."""
+    lines = [{"source-ref": "a.png", "label": 3, "label-metadata": {"class-name": "bus", "confidence": 0.9}}, {}]
+    (tmp_path / "t.manifest").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    columns = {"image": "source-ref", "target_class": "label-metadata.class-name"}
+    table = LabelledTable(str(tmp_path / "t.manifest"), columns=columns)
+    assert table.labels.to_pylist()[0] == {
+        "target_class": "bus", "label": "3", "label-metadata.confidence": "0.9"
+    }  # fmt: skip
+    (tmp_path / "t.jsonl").write_text('{"image": "a.png", "target_class": "bus"}\n[1]\n')
+    with pytest.raises(SourceError, match="line 2: expected an object"):
+        LabelledTable(str(tmp_path / "t.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [("val/ILSVRC2012_val_1.JPEG 65", ("val/ILSVRC2012_val_1.JPEG", "65")), ("a.png, bus", ("a.png", "bus")),
+     ("a b.jpg great white shark", ("a b.jpg", "great white shark")), ("a.png\tbus", ("a.png", "bus")),
+     ("Abyssinian_1 3", ("Abyssinian_1", "3"))],
+)  # fmt: skip
+def test_a_list_has_a_path_and_a_class_in_each_line(tmp_path, line, read):
+    (tmp_path / "val.txt").write_text(f"{line}\n\n")
+    table = LabelledTable(str(tmp_path / "val.txt"))
+    assert list(zip(table.keys.to_pylist(), table.labels["target_class"].to_pylist(), strict=True)) == [read]
+
+
+@pytest.mark.parametrize("line", ["red/0", "Abyssinian_1 1 1 1", "24"])
+def test_a_line_that_is_no_path_and_class_is_refused_with_its_number(tmp_path, line):
+    (tmp_path / "val.txt").write_text(f"a.png bus\n{line}\n")
+    with pytest.raises(SourceError, match=f"line 2 is not an image's path and its class: '{line}'"):
+        LabelledTable(str(tmp_path / "val.txt"))
+
+
+@pytest.mark.parametrize(
+    "written",
+    [lambda path: path.stem, lambda path: path.name, lambda path: f"/home/somebody/data/{path.parent.name}/{path.name}",
+     lambda path: f"{path.parent.name}/{path.stem}"],
+)  # fmt: skip
+def test_images_that_are_not_where_a_table_says_are_looked_up_by_name(tmp_path, written):
+    """HAM10000 names its images without their ending, and has them in two folders."""
+    files = [tmp_path / f"part_{number % 2}" / f"ISIC_{number}.jpg" for number in range(4)]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(file.name.encode())
+    rows = "".join(f"{written(file)},nv\n" for file in files)
+    (tmp_path / "t.csv").write_text(f"image,target_class\n{rows}ISIC_9,nv\n")
+    table = LabelledTable(str(tmp_path / "t.csv"))
+    fetched = table.fetch(range(5)).to_pylist()
+    assert [row["bytes"] for row in fetched] == [*(file.name.encode() for file in files), None]
+    assert "no file below" in fetched[4]["error"]
+    assert table.locations([0]) == [str(files[0])]
+    assert any(f"as part_0/{files[0].name}" in note for note in table.left_out.notes)
+
+
+def test_a_name_that_several_files_have_is_an_error_of_its_row(tmp_path):
+    for name in ("a/x.jpg", "b/x.jpg", "b/y.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+    (tmp_path / "t.csv").write_text("image,target_class\nx,bus\ny,bus\n")
+    rows = LabelledTable(str(tmp_path / "t.csv")).fetch([0, 1]).to_pylist()
+    assert [row["bytes"] for row in rows] == [None, b"b/y.png"]
+    assert "or several are" in rows[0]["error"]
+
+
+def test_nothing_is_looked_up_where_one_image_is_where_the_table_says(tmp_path):
+    """Another file of the same name would stand for one that is lost."""
+    (tmp_path / "old").mkdir()
+    for name in ("a.jpg", "old/b.jpg"):
+        (tmp_path / name).write_bytes(name.encode())
+    (tmp_path / "t.csv").write_text("image,target_class\na.jpg,bus\nb.jpg,bus\n")
+    rows = LabelledTable(str(tmp_path / "t.csv")).fetch([0, 1]).to_pylist()
+    assert [row["bytes"] for row in rows] == [b"a.jpg", None]
 
 
 def test_mistakes_are_named(tmp_path):

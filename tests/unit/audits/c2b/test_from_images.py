@@ -118,6 +118,49 @@ def test_of_several_columns_the_one_with_the_classifiers_labels_is_the_class(tmp
         drafted(table, CONTROL, Choices(target_class="Label"))
 
 
+def test_columns_without_usual_names_are_found_by_what_they_hold(tmp_path):
+    """As in HAM10000: `image_id` without an ending, `dx`; beside columns that are neither."""
+    folder_of(tmp_path / "photos", bus=2, boat=2)
+    rows = [(f"L{n // 2}", f"{kind}/{n}", kind, "back", "20") for kind in ("bus", "boat") for n in range(2)]
+    table = table_of(tmp_path / "photos/t.csv", ["lesion_id", "image_id", "dx", "site", "size"], rows)
+    draft = drafted(table, CONTROL)
+    assert draft.fields["images"]["columns"] == {"image": "image_id", "target_class": "dx"}
+    assert any("looked up by name, such as bus/0 as bus/0.png" in line for line in draft.summary)
+
+
+def test_two_columns_of_images_are_told_apart_by_nobody(tmp_path):
+    folder_of(tmp_path / "photos", bus=2)
+    rows = [("bus/0.png", "bus/1.png", "bus"), ("bus/1.png", "bus/0.png", "bus")]
+    table = table_of(tmp_path / "photos/t.csv", ["left", "right", "dx"], rows)
+    with pytest.raises(ConfigError, match=r"several columns of .* name images \(left, right\); say which"):
+        drafted(table, CONTROL)
+
+
+def test_folders_with_numbers_before_their_names_are_matched(tmp_path):
+    """CUB's folders, and those of the dogs of ImageNet."""
+    photos = folder_of(tmp_path / "photos", **{"001.bus": 1, "n02085620-boat": 1, "3d_house": 1})
+    draft = drafted(photos, CONTROL)
+    assert draft.fields["label_map"] == {"001.bus": ["bus"], "n02085620-boat": ["boat"]}
+    assert any("001.bus by numbered name" in line for line in draft.summary)
+
+
+def test_synsets_are_matched_to_the_labels_of_a_few_of_imagenets_classes(tmp_path):
+    """Imagenette: ten classes in folders of synsets, and a classifier that names them."""
+    photos = folder_of(tmp_path / "photos", n02930766=1, n04146614=1)  # cab, school bus
+    labels = tmp_path / "labels.txt"
+    labels.write_text("school bus\ntaxi\n")
+    table = tmp_path / "predictions.csv"
+    table.write_text("file,label\nn02930766/0.png,taxi\nn04146614/0.png,school bus\n")
+    draft = drafted(photos, f"table:{table}?labels={labels}")
+    assert draft.fields["label_map"] == {"n02930766": ["taxi"], "n04146614": ["school bus"]}
+
+
+def test_a_folder_that_holds_the_folder_of_classes_is_told_which(tmp_path):
+    folder_of(tmp_path / "data/images", bus=1, boat=1)
+    with pytest.raises(ConfigError, match=r"Audit the folder of its classes, .*/data/images; or"):
+        drafted(tmp_path / "data", CONTROL)
+
+
 def test_a_table_without_usual_names_is_asked_about(tmp_path):
     table = table_of(tmp_path / "t.csv", ("x", "what"), [("a.png", "bus")])
     with pytest.raises(ConfigError, match=r"--image-column: .*name it: x, what"):
@@ -227,9 +270,9 @@ def test_a_table_without_a_header_is_told_so(tmp_path):
         drafted(table_of(tmp_path / "t.csv", ["images/bus/0.png", "bus"], [["images/bus/1.png", "bus"]]), CONTROL)
 
 
-@pytest.mark.parametrize("name", ["nowhere", "list.txt"])
+@pytest.mark.parametrize("name", ["nowhere", "list.xlsx"])
 def test_a_place_without_images_is_no_audit_file(tmp_path, c2b, name):
-    (tmp_path / "list.txt").write_text("a.png 0")
+    (tmp_path / "list.xlsx").write_text("a.png 0")
     status, _, err = c2b("audit", tmp_path / name, "--classifier", CONTROL)
     assert status == 2
     assert "expected a folder of images, or a table that ends in .csv" in err
