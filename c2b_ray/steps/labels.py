@@ -50,7 +50,7 @@ class ComparedColumn:
 
     `forms`: by number, None for no value. `numbers`: int8 to int32, one per row. As Python strings they take eight
     times the memory, and ten times as long to compare. `label_sets`: by number, the names that a value holds, where
-    an image may have several labels (`storage.labelled`); None where each value is one.
+    an image may have several labels (`storage.labelled`), and some have not just one; None where each value is one.
     """
 
     forms: tuple[str | None, ...]
@@ -65,7 +65,7 @@ class ComparedColumn:
         forms = [None if value is None else normalise(str(value)) for value in values]
         numbers = encoded.indices.cast(indices_of(len(forms) + 1)).fill_null(len(forms)).to_numpy(zero_copy_only=False)
         sets = None
-        if has_several(labels.schema.field(column)):
+        if has_several(labels.schema.field(column)) and not all(len(labels_in(value)) == 1 for value in values):
             sets = (*(frozenset(map(normalise, labels_in(value))) for value in values), frozenset[str]())
         return ComparedColumn((*forms, None), numbers, sets)
 
@@ -118,6 +118,11 @@ def class_names_in(labels: pa.Table) -> list[str]:
     if not has_several(labels.schema.field(TARGET)):
         return values
     return list(dict.fromkeys(name for value in values for name in labels_in(value)))
+
+
+def one_class_each(labels: pa.Table) -> bool:
+    """Returns whether every row has exactly one class, as where columns of 0 and 1 say which."""
+    return all(len(labels_in(value)) == 1 for value in labels[TARGET].unique().to_pylist())
 
 
 def check_classes(labels: pa.Table, classes: Sequence[str], field: str = TABLE, named: str = "classes") -> None:

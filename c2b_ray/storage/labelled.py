@@ -80,7 +80,8 @@ def joined_marks(columns: Sequence[pa.Array], names: Sequence[str], where: str, 
     marks = []
     for name, column in zip(names, columns, strict=True):
         try:
-            numbers = column.cast(pa.float64(), safe=False)
+            trimmed = pc.utf8_trim_whitespace(column) if pa.types.is_string(column.type) else column
+            numbers = trimmed.cast(pa.float64(), safe=False)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SourceError(
                 f"{where}: column {name!r} is {column.type}, expected 0 and 1: one for images that show it"

@@ -304,8 +304,9 @@ def read_csv(location: str, filesystem: fs.FileSystem, path: str, delimiter: str
         if other := _other_delimiter(header, delimiter):
             delimiter = other
             header = next(csv.reader(header, delimiter=delimiter), [])
-        refuse_repeats(location, header)
-        return pyarrow.csv.read_csv(
+        names = [name.strip() for name in header]
+        refuse_repeats(location, names)
+        table = pyarrow.csv.read_csv(
             io.BytesIO(data),
             parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=pyarrow.csv.ConvertOptions(
@@ -315,6 +316,7 @@ def read_csv(location: str, filesystem: fs.FileSystem, path: str, delimiter: str
                 quoted_strings_can_be_null=True,
             ),
         )
+        return table.rename_columns(names) if names != header else table
 
 
 def refuse_repeats(location: str, names: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ from c2b_ray.names import normalise
 from c2b_ray.roles import Description
 from c2b_ray.steps.classify import NAME_LABELS, Classification, Described, classification, is_unnamed
 from c2b_ray.steps.fetch import Load
-from c2b_ray.steps.labels import class_names_in
+from c2b_ray.steps.labels import class_names_in, one_class_each
 from c2b_ray.storage.labelled import table_opener
 from c2b_ray.storage.parts import Digests, absent, digests, opened, repeats
 
@@ -49,7 +49,7 @@ def check_heads(config: AuditConfig, known: Mapping[str, Description]) -> None:
     """
     heads = {name: one.head for name, one in known.items()}
     each = [name for name, head in heads.items() if head == "sigmoid"]
-    several = config.images.table is not None and table_opener(config.images.model_dump())().has_several
+    table = None if config.images.table is None else table_opener(config.images.model_dump())()
     if each and len(each) < len(heads):
         other = next(name for name in heads if name not in each)
         raise ConfigError(
@@ -57,7 +57,7 @@ def check_heads(config: AuditConfig, known: Mapping[str, Description]) -> None:
             f"{each[0]} gives each label on its own, and the labels of {other} exclude each other: their answers are "
             "not of one kind. Audit them in two runs",
         )
-    if several and heads and not each:
+    if table is not None and table.has_several and heads and not each and not one_class_each(table.labels):
         name = next(iter(heads))
         raise ConfigError(
             "images.table",

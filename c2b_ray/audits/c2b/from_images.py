@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from c2b_ray.steps.synonyms import Words, key
 from c2b_ray.storage import files, is_remote, resolve
 from c2b_ray.storage.confined import located, path_below
 from c2b_ray.storage.folders import is_image
-from c2b_ray.storage.labelled import IMAGE, SAMPLE, TARGET, LabelledTable, class_names
+from c2b_ray.storage.labelled import IMAGE, SAMPLE, TARGET, LabelledTable, class_names, labels_in
 from c2b_ray.storage.labelled_rows import LABEL, TABLES, FilesByName, Rows, open_rows
 from c2b_ray.storage.manifest import read_yaml
 from c2b_ray.storage.s3 import file_info
@@ -449,22 +450,27 @@ def described(spec: str) -> Description:
         return Description(revision=description.revision, labels=description.labels, head=description.head)
 
 
-def _table(location: str, choices: Choices, labels: Sequence[str]) -> tuple[LabelledTable, dict[str, str]]:
+Columns = dict[str, str | list[str]]
+"""`image` and `target_class` → what the table calls them; for classes that have a column each, these."""
+
+
+def _table(location: str, choices: Choices, labels: Sequence[str]) -> tuple[LabelledTable, Columns]:
     """Returns the labelled table with its columns and its root, and the columns that have to be named."""
     rows = open_rows(location, FIELD)
     choice_of_role = {IMAGE: choices.image, TARGET: choices.target_class}
     column_of_role = {role: _named(role, name, rows) for role, name in choice_of_role.items() if name is not None}
     image = column_of_role.get(IMAGE) or _image_column(rows, location)
     target = column_of_role.get(TARGET) or _class_column(rows, location, image, labels)
-    columns = {role: name for role, name in ((IMAGE, image), (TARGET, target)) if role != name}
+    columns: Columns = {role: name for role, name in ((IMAGE, image), (TARGET, target)) if role != name}
     if rows.folder == resolve(location)[1].rstrip("/") and target == LABEL:  # a folder's own name for its classes
         del columns[TARGET]
-    table = LabelledTable(location, FIELD, columns)
+    open_table = partial(LabelledTable, location, FIELD, columns, several=isinstance(target, list))
+    table = open_table()
     if choices.root is None:
         root = _root(table, location, rows.folder)
     else:
         root = choices.root if is_remote(choices.root) else str(Path(choices.root).expanduser().absolute())
-    return (table if root is None else LabelledTable(location, FIELD, columns, root)), columns
+    return (table if root is None else open_table(root=root)), columns
 
 
 def _named(role: str, name: str, rows: Rows) -> str:
@@ -530,29 +536,35 @@ def _columns_of_files(rows: Rows, location: str, columns: Sequence[str]) -> list
     return result
 
 
-def _class_column(rows: Rows, location: str, image: str, labels: Sequence[str]) -> str:
+def _class_column(rows: Rows, location: str, image: str, labels: Sequence[str]) -> str | list[str]:
     """Returns the column of a usual name, or with names for its numbers, whose values are most often labels of the
-    classifier."""
+    classifier; or the columns of 0 and 1 that are called like labels."""
     names = [name for name in rows.schema.names if name != image]
     numbered = [name for name in names if class_names(rows.schema, name) is not None]
     candidates = _usual(names, CLASS_NAMES) or numbered or _columns_of_labels(rows, names, labels)
+    label_forms = set(map(normalise, labels))
     if not candidates:
-        label_forms = set(map(normalise, labels))
-        marks = [name for name in names if normalise(name) in label_forms] or ["red", "green"]
+        marks = [name for name in names if normalise(name) in label_forms and _has_marks(rows, name)]
+        if len(marks) > 1:
+            return marks
         raise ConfigError(
             "--class-column",
             f"no column of {location} is called as columns of classes are; name it: {', '.join(names[:20]) or 'none'}. "
             "Classes that have a column of 0 and 1 each are named in an audit file: `columns: {target_class: "
-            f"[{_few(marks)}]}}` under `images`",
+            "[red, green]}` under `images`",
         )
     if len(candidates) == 1 or TARGET in candidates:
         return TARGET if TARGET in candidates else candidates[0]
-    label_forms = set(map(normalise, labels))
     shares = []
     for name in candidates:
         values = class_names(rows.schema, name) or rows.columns([name])[name].unique().drop_null().to_pylist()
         shares.append(sum(normalise(str(value)) in label_forms for value in values) / max(1, len(values)))
     return candidates[shares.index(max(shares))]
+
+
+def _has_marks(rows: Rows, column: str) -> bool:
+    values = rows.columns([column])[column].unique().to_pylist()
+    return {str(value).strip() for value in values} <= {"0", "1", "0.0", "1.0", "False", "True"}
 
 
 def _columns_of_labels(rows: Rows, columns: Sequence[str], labels: Sequence[str]) -> list[str]:
@@ -601,6 +613,8 @@ def _root(table: LabelledTable, location: str, folder: str) -> str | None:
 def _counts(table: LabelledTable) -> dict[str, int]:
     """Returns class → images, in the most frequent spelling of each class, sorted."""
     column = table.labels[TARGET].cast(pa.string())
+    if table.has_several:
+        column = pa.array([name for text in column.to_pylist() for name in labels_in(text)], pa.string())
     spelt = spellings(column)
     counts = dict.fromkeys(sorted(spelt.values()), 0)
     for row in pc.value_counts(column.drop_null()).to_pylist():
@@ -633,6 +647,8 @@ def _folders_in(location: str) -> list[str]:
 
 def _numbered(table: LabelledTable, counts: Mapping[str, int], location: str) -> list[str] | None:
     """Returns the classes in the order of their numbers, where the table has numbers for them."""
+    if table.has_several:
+        return None
     classes = table.numbered_classes
     if classes is not None:
         return classes
@@ -712,12 +728,15 @@ def _of_images(location: str, table: LabelledTable, counts: Mapping[str, int]) -
     return f"{location}: {_images(len(table))}, {len(counts):,} {'class' if len(counts) == 1 else 'classes'}{read}"
 
 
-def _of_columns(columns: Mapping[str, str], table: LabelledTable) -> list[str]:
+def _of_columns(columns: Columns, table: LabelledTable) -> list[str]:
     if not columns:
         return []
     options = {IMAGE: "--image-column", TARGET: "--class-column"}
     columns_read = [
-        f"{role.replace('_', ' ')} from the column {name!r} ({options[role]})" for role, name in columns.items()
+        f"{role.replace('_', ' ')} from the column {name!r} ({options[role]})"
+        if isinstance(name, str)
+        else f"{role.replace('_', ' ')} from the columns of 0 and 1 {_few(name)}"
+        for role, name in columns.items()
     ]
     return [f"columns: {', '.join(columns_read)}"]
 

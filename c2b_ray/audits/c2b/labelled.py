@@ -271,10 +271,12 @@ def _not_among_others(config: AuditConfig, proposals: pa.Table, each: bool) -> l
 def _without_class(labels: pa.Table) -> int:
     """Returns how many rows of a table of several classes have none of any."""
     column = ComparedColumn.of(labels, TARGET)
+    if column.label_sets is None:
+        return 0
     none = np.array(
         [
             form is not None and not labels_held
-            for form, labels_held in zip(column.forms, column.label_sets or (), strict=True)
+            for form, labels_held in zip(column.forms, column.label_sets, strict=True)
         ]
     )
     return int(none[column.numbers].sum())

@@ -128,6 +128,38 @@ def test_columns_without_usual_names_are_found_by_what_they_hold(tmp_path):
     assert any("looked up by name, such as bus/0 as bus/0.png" in line for line in draft.summary)
 
 
+def test_columns_of_0_and_1_that_are_called_like_labels_are_the_classes(tmp_path):
+    """As Roboflow and ISIC write them, the former with a space behind each comma."""
+    folder_of(tmp_path / "photos", bus=1, boat=1)
+    (tmp_path / "photos/t.csv").write_text("filename, bus, boat, night\nbus/0.png, 1, 0, 1\nboat/0.png, 0, 1, 0\n")
+    draft = drafted(tmp_path / "photos/t.csv", CONTROL)
+    assert draft.fields["classes"] == ["boat", "bus"]
+    assert draft.fields["images"]["columns"] == {"image": "filename", "target_class": ["bus", "boat"]}
+    assert any("from the columns of 0 and 1 bus, boat" in line for line in draft.summary)
+
+
+def test_one_class_each_is_one_class_however_the_table_writes_it(tmp_path):
+    """A classifier whose labels exclude each other takes columns of 0 and 1 where each image has one class, and is
+    audited as with one column of classes."""
+    folder_of(tmp_path / "photos", bus=6, boat=6)
+    rows = [(f"{name}/{n}.png", name, n % 2) for name in ("bus", "boat") for n in range(6)]
+    table_of(tmp_path / "photos/one.csv", ["image", "target_class", "night"], rows)
+    marked = [(file, int(name == "bus"), int(name == "boat"), night) for file, name, night in rows]
+    table_of(tmp_path / "photos/marks.csv", ["image", "bus", "boat", "night"], marked)
+    scores = []
+    for name in ("one", "marks"):
+        run = c2b_ray.audit(
+            str(tmp_path / f"photos/{name}.csv"), classifier=CONTROL, out=str(tmp_path / name), via="here"
+        )
+        columns = ["target_class", "attribute", "bias_class", "n", "correct", "phi", "p_value", "verdict"]
+        scores.append(sorted(map(str, run.scores.select(columns).to_pylist())))
+    assert scores[0] == scores[1]
+    marked.append(("bus/0.png", 1, 1, 0))
+    table_of(tmp_path / "photos/both.csv", ["image", "bus", "boat", "night"], marked)
+    with pytest.raises(ConfigError, match="its images may show several classes"):
+        c2b_ray.audit(str(tmp_path / "photos/both.csv"), classifier=CONTROL, out=str(tmp_path / "both"), via="here")
+
+
 def test_two_columns_of_images_are_told_apart_by_nobody(tmp_path):
     folder_of(tmp_path / "photos", bus=2)
     rows = [("bus/0.png", "bus/1.png", "bus"), ("bus/1.png", "bus/0.png", "bus")]
