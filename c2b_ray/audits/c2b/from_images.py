@@ -556,7 +556,8 @@ def _counts(table: LabelledTable) -> dict[str, int]:
     for row in pc.value_counts(column.drop_null()).to_pylist():
         counts[spelt[normalise(row["values"])]] += row["counts"]
     if not counts:
-        remedy = f"{_tables_named(table.location)}put each class's images into a folder of its name"
+        remedy = f"{_tables_named(table.location)}put each class's images into a folder of its name, or write a table "
+        remedy += "with a row for each image: its file and its class"
         raise SourceError(f"{table.location}: no image has a class; {remedy}")
     return counts
 
