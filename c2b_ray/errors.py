@@ -22,7 +22,8 @@ The endpoint's errors are in endpoint.ledger, in the modules that raise them: `D
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
@@ -213,3 +214,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {', '.join(repr(c) for c in close)}?"
     return f"known: {', '.join(names[:20])}{' …' if len(names) > 20 else ''}"
+
+
+@contextmanager
+def about_model(spec: str) -> Iterator[None]:
+    """Puts the spec of a model, one of several, before the message of what it raises where that does not name it."""
+    try:
+        yield
+    except (WeightsError, ServiceError) as error:
+        if spec not in str(error):
+            error.args = (f"{spec}: {error}", *error.args[1:])
+        raise

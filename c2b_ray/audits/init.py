@@ -101,7 +101,7 @@ def _captioned(answers: InitAnswers, kind: str) -> DraftedAudit:
         "task": answers.choices.task or default_task(classes),
         "classes": classes,
         "classifier": next(iter(specs.values())) if len(specs) == 1 else dict(specs),
-        **({"label_map": matching.label_map(labels)} if matching.needs_map else {}),
+        **({"label_map": matching.label_map(labels)} if matching.needs_map(labels) else {}),
         "images": images,
         "language_model": answers.choices.language_model,
     }

@@ -38,6 +38,10 @@ from c2b_ray.tables import content_id
 _OPTIONS = options_of("classifier", "hf")
 _CONFIG, _PROCESSOR = "config.json", "preprocessor_config.json"
 _ADAPTER = "adapter_config.json"
+_TRIED_SIZES = ((96, 64), (64, 96), (80, 80), (31, 47), (517, 375), (375, 517), (2051, 1031))
+"""Widths and heights on both sides of what processors resize from, pad to or divide by."""
+_ERRORS = (OSError, ValueError, LookupError, ArithmeticError, RuntimeError, TypeError, AttributeError, ImportError)
+"""What transformers raises where files or settings do not suit it."""
 _UNIT = "pixels from 0 to 1"
 
 
@@ -94,7 +98,7 @@ def _refused(spec: Spec, directory: Path) -> Iterator[None]:
     """Turns what transformers raises into WeightsError."""
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, ImportError) as error:
+    except _ERRORS as error:
         lines = " ".join(str(error).split())
         hint = f". Its {_CONFIG} is timm's: write timm:{spec.name}" if _is_of_timm(directory) else ""
         raise WeightsError(f"{spec.text}: transformers makes no image classifier of it: {lines[:500]}{hint}") from error
@@ -110,6 +114,8 @@ def _is_of_timm(directory: Path) -> bool:
 
 def _known(spec: Spec, directory: Path, config: Any, processor: Any, facts: tuple[ModelFact, ...]) -> Description:
     default_names = None if "labels" in spec.options else by_number(config.id2label, f"{directory}/{_CONFIG}: id2label")
+    if default_names is not None:
+        _check_numbers(spec, default_names, config.label2id or {})
     outputs = outputs_of(spec, config.num_labels, default_names, *_head(spec, config))
     labels = outputs.labels
     files = sorted(directory.glob("*.safetensors"))
@@ -128,6 +134,17 @@ def _known(spec: Spec, directory: Path, config: Any, processor: Any, facts: tupl
     return as_computed(Description(revision, labels, head=outputs.head, facts=all_facts), spec)
 
 
+def _check_numbers(spec: Spec, names: list[str], number_of: Mapping[str, Any]) -> None:
+    """Raises SpecError where label2id gives one of the names another number than id2label, so that one is wrong."""
+    for name, number in number_of.items():
+        if name in names and str(number).isdecimal() and names[int(number) : int(number) + 1] != [name]:
+            raise SpecError(
+                f"{spec.text}: its {_CONFIG} numbers the labels in two ways: {name!r} is {names.index(name)} by "
+                f"id2label and {number} by label2id; give the names with ?labels=PATH, one a line, in the order of the "
+                "outputs"
+            )
+
+
 def _head(spec: Spec, config: Any) -> tuple[Head | None, str]:
     """Returns the head that config.json tells, and where. Raises SpecError for a regression, which scores no label."""
     problem = getattr(config, "problem_type", None)
@@ -141,9 +158,16 @@ def _head(spec: Spec, config: Any) -> tuple[Head | None, str]:
 
 def _is_of_one_size(processor: Any) -> bool:
     """Tells whether pictures of every shape are prepared as tensors of one, so that several make a batch. Raises what
-    the processor raises where it cannot prepare pictures at all."""
-    prepare = _Processed(processor)
-    return len({prepare(Image.new("RGB", size)).shape for size in ((96, 64), (64, 96), (80, 80))}) == 1
+    the processor raises where it prepares none of them."""
+    prepare, shapes, failure = _Processed(processor), set[torch.Size](), None
+    for size in _TRIED_SIZES:
+        try:
+            shapes.add(prepare(Image.new("RGB", size)).shape)
+        except _ERRORS as error:  # some pad small pictures with what these do not have
+            failure = error
+    if failure is not None and not shapes:
+        raise failure
+    return len(shapes) == 1
 
 
 def _processing(processor: Any) -> Iterator[ModelFact]:

@@ -3,11 +3,12 @@
     GET  URL    → {"labels": ["bus", …], "revision": "2026-11"}         revision: changes whenever the answers may
     POST URL    {"images": ["<base64 of a PNG>", …], "keys": ["photos/1.jpg", …]}
                 → {"logits": [[…], …]}  or  {"probabilities": [[…], …]}  a row per image, a number per label; null for a
-                  row without an answer; "labels" and "revision" may be given again, and must then be the same
+                  row without an answer; "labels", "revision" and "keys" may be given again, and must then be the same
 
 Requests are batched and sent several at a time; a batch that is refused (400, 413, 422) is halved until the image that
-is refused stands alone, whose row has then no answer. The bearer token is read from the environment variable
-C2B_HTTP_KEY. Rows called logits that are probabilities are refused. It does not know what is behind the URL.
+is refused stands alone, whose row has then no answer: a service that takes fewer than 32 images at once, or is too slow
+for them, answers 413 to more. The bearer token is read from the environment variable C2B_HTTP_KEY. Rows called logits
+that are probabilities are refused. It does not know what is behind the URL.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ BEYOND, OFF = 1e-4, 1e-2
 thousand may be from 1."""
 CHECKED = 64
 """So many of the first rows of logits are checked for being probabilities."""
+_ADVICE = "The request had {} images: a service that is too slow for them, or takes fewer, answers 413 and gets half"
 PATIENCE = RequestLimits(timeout_s=60, attempts=4, in_flight=4)
 
 
@@ -101,7 +103,7 @@ class HttpClassifier:
 
     def _batch(self, rows: Sequence[tuple[Pixels, str]]) -> Floats:
         body = {"images": [_png(image) for image, _ in rows], "keys": [key for _, key in rows]}
-        answer = self._service.ask("POST", body=body)
+        answer = self._service.ask("POST", body=body, advice=_ADVICE.format(len(rows)) if len(rows) > 1 else "")
         if not isinstance(answer, dict) or not ({"logits", "probabilities"} & answer.keys()):
             raise ServiceError(f'{self._url}: POST must answer "logits" or "probabilities", got {str(answer)[:200]}')
         for name, expected in (("labels", list(self.labels)), ("revision", self._stated)):
@@ -110,6 +112,12 @@ class HttpClassifier:
                     f"{self._url}: its {name} changed between two requests, {_change(expected, answer[name])}; "
                     "start the audit anew with another --out"
                 )
+        keys = answer.get("keys")
+        if isinstance(keys, list) and keys != body["keys"] and sorted(map(str, keys)) == sorted(body["keys"]):
+            raise ServiceError(
+                f"{self._url}: its rows are in another order than the images that were sent, by their keys "
+                f"{_change(body['keys'], keys)}; answer in the order of the images"
+            )
         logits = self._numbers(answer, len(rows))
         self._answered = True
         return logits

@@ -87,8 +87,8 @@ class JsonService:
     def close(self) -> None:
         self._client.close()
 
-    def ask(self, method: Literal["GET", "POST"], path: str = "", body: Any = None) -> Any:
-        """Returns the answer's JSON.
+    def ask(self, method: Literal["GET", "POST"], path: str = "", body: Any = None, advice: str = "") -> Any:
+        """Returns the answer's JSON. `advice`: what else may help where no attempt succeeds.
 
         Raises Refused where the service refuses this request; ServiceError where it is down, refuses the key or does
         not know the URL.
@@ -99,6 +99,7 @@ class JsonService:
             raise ServiceError(
                 f"{self._url}{path} failed {self._patience.attempts} times: {failure}. See that the service runs and "
                 f"answers at that URL (curl {self._url}{self._probe}), then run again: what is done is kept"
+                f"{advice and f'. {advice}'}"
             ) from None
 
     def each(self, ask: Callable[[Row], Answer], rows: Sequence[Row]) -> list[Answer]:

@@ -184,7 +184,7 @@ class OnnxClassifier:
         self._session = session
         self._graph = graph
         self._prepare = prepare
-        self.batch = graph.fixed_batch or batch
+        self.batch = graph.fixed_batch or (1 if graph.mixes else batch)
         # Last: what the numbers are, and how many labels, is known once the graph has run.
         self.kind = OutputKind("logits", "")
         self.outputs = Outputs(())
@@ -274,6 +274,8 @@ def _loaded(spec: Spec, path: Path, model: onnx.ModelProto) -> OnnxClassifier:
     default = GPU_BATCH if session.get_providers()[0] == CUDA else BATCH
     classifier = OnnxClassifier(session, graph, prepare, positive(spec, "batch", default))
     trial = tried(classifier.rows, classifier.batch, (prepare.height, prepare.width), spec.text)
+    if graph.mixes and not graph.fixed_batch:
+        trial = replace(trial, alone="the graph rounds by the range of a whole batch (DynamicQuantizeLinear)")
     if trial.alone:
         classifier.batch = 1
     kind = kind_named(spec.options["output"], spec.text) if is_kind(spec) else None

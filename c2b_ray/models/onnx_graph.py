@@ -16,6 +16,7 @@ from onnx import numpy_helper
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.output_kinds import KINDS, Hint
+from c2b_ray.models.spec_options import TO_ONNX
 
 DTYPES = {
     "tensor(float)": "float32",
@@ -29,7 +30,11 @@ _HINTS: dict[str, Hint] = {"Softmax": "softmax", "Sigmoid": "sigmoid", "HardSigm
 
 @dataclass(frozen=True)
 class Graph:
-    """The file's description of its input and output; `sides` (height, width) and `fixed_batch` are None where free."""
+    """The file's description of its input and output; `sides` (height, width) and `fixed_batch` are None where free.
+
+    `mixes`: whether it rounds numbers by the range of a whole batch, so that pictures of one change each other's
+    answers.
+    """
 
     input: str
     output: str
@@ -38,6 +43,7 @@ class Graph:
     sides: tuple[int | None, int | None]
     fixed_batch: int | None
     hint: Hint
+    mixes: bool = False
 
 
 def read_model(path: Path) -> Any:
@@ -48,9 +54,9 @@ def read_model(path: Path) -> Any:
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read: {error.strerror or error}") from error
     except Exception as error:  # protobuf's own, whose implementation varies
-        raise WeightsError(f"{path}: not an ONNX file, or a damaged one") from error
+        raise WeightsError(f"{path}: not an ONNX file, or a damaged one; {TO_ONNX}") from error
     if not model.graph.node:
-        raise WeightsError(f"{path}: not an ONNX file: it holds no graph")
+        raise WeightsError(f"{path}: not an ONNX file: it holds no graph; {TO_ONNX}")
     for file in _external(model, path):
         if not file.is_file():
             raise WeightsError(
@@ -103,7 +109,10 @@ def graph_of(spec: Spec, inputs: Sequence[Any], outputs: Sequence[Any], model: A
     layouts = [name for name, axis in (("nchw", 1), ("nhwc", 3)) if len(shape) == 4 and shape[axis] in (3, None)]
     if dtype is None or not layouts or len(inputs) > 1:
         declared = ", ".join(f"{i.name} {i.type} {i.shape}" for i in inputs)
-        raise WeightsError(f"{spec.text}: expected one image input, N×3×H×W or N×H×W×3; the graph takes {declared}")
+        raise WeightsError(
+            f"{spec.text}: expected one image input, N×3×H×W or N×H×W×3, of {', '.join(DTYPES.values())}; the graph "
+            f"takes {declared}; export it with such an input"
+        )
     if layout is None and len(layouts) > 1 and shape[1] == shape[3]:
         raise SpecError(
             f"{spec.text}: the input {image_input.shape} may be N×3×H×W or N×H×W×3; state it with ?layout=nchw or nhwc"
@@ -114,9 +123,10 @@ def graph_of(spec: Spec, inputs: Sequence[Any], outputs: Sequence[Any], model: A
         raise SpecError(
             f"{spec.text}: layout={layout!r} does not fit the input {image_input.shape}; {nearest(layout, layouts)}"
         )
+    mixes = any(node.op_type == "DynamicQuantizeLinear" for node in model.graph.node)
     last = layout == "nhwc"
     sides = (shape[1], shape[2]) if last else (shape[2], shape[3])
-    return Graph(image_input.name, output.name, dtype, last, sides, shape[0], _hint(output.name, model))
+    return Graph(image_input.name, output.name, dtype, last, sides, shape[0], _hint(output.name, model), mixes)
 
 
 def is_kind(spec: Spec) -> bool:
@@ -204,31 +214,51 @@ def not_of_labels(output: str, sides: Sequence[int], outputs: Sequence[Any]) -> 
 
 Line = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Slope and offset, per channel: what the graph makes of a pixel at first is slope · x + offset."""
-_FORM = ("Identity", "Cast", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Resize", "Pad")
+_FORM = ("Identity", "Cast", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Resize", "Pad", "Slice", "Gather")
+_OF_SHAPE = ("Shape", "Size")
+"""Nodes that read how large a tensor is, and not its numbers; exports with a free batch begin with them."""
+_LEAST_SLOPE = 2.0
+"""A batch norm of numbers from 0 to 1 has at least this slope, as their standard deviation is at most a half."""
 _SMALL = 64
 """Constants with more numbers are no normalisation."""
-_RANGES = {
+RANGES = {
     "none": (0.0, 255.0),
     "unit": (0.0, 1.0),
     "minus-one-one": (-1.0, 1.0),
     "imagenet": (-2.118, 2.64),
 }
 """The numbers of an input by preprocessing, from black to white."""
+_CONTRADICTS = 0.25
+"""How far black or white may be from where the first nodes take them, as a part of the range."""
+_SLACK = {"imagenet": 0.03}
+"""Likewise for the range of a quantised input, else a tenth: other means and deviations come near to ImageNet's."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """The `preprocess` word that fits a graph's first nodes, and the nodes in words."""
+    """The `preprocess` word that fits a graph's first nodes, and the nodes in words.
+
+    `certain`: whether the nodes normalise pixels; a batch norm may also be learned on numbers that were normalised
+    before.
+    """
 
     word: str
     nodes: str
+    certain: bool = True
+
+    def contradicts(self, mean: Sequence[float], std: Sequence[float], scale: float) -> bool:
+        """Returns whether pixels that are normalised so cannot be what the nodes take."""
+        black, white = RANGES[self.word]
+        lowest = min(-m / s for m, s in zip(mean, std, strict=True))
+        highest = max((255 * scale - m) / s for m, s in zip(mean, std, strict=True))
+        return self.certain and max(abs(lowest - black), abs(highest - white)) > _CONTRADICTS * (white - black)
 
 
 def start_of(graph: Any, tensor: str) -> Start | None:
     """Returns what the nodes behind the input `tensor` say; None where they say nothing, or nothing certain."""
     constants = _constants(graph)
     slope, offset, passed = np.ones(1), np.zeros(1), list[str]()
-    while len(users := [node for node in graph.node if tensor in node.input]) == 1:
+    while len(users := [n for n in graph.node if tensor in n.input and n.op_type not in _OF_SHAPE]) == 1:
         (node,) = users
         if node.op_type == "QuantizeLinear":
             return _quantised(node, constants, slope, offset)
@@ -244,7 +274,10 @@ def start_of(graph: Any, tensor: str) -> Start | None:
             return None
         tensor = node.output[0]
     word = _word(slope, offset) if passed else None
-    return Start(word, f"the graph begins with {', '.join(passed)}") if word else None
+    is_learned = "BatchNormalization" in passed
+    if word is None or (word == "unit" and is_learned and (slope < _LEAST_SLOPE).any()):
+        return None
+    return Start(word, f"the graph begins with {', '.join(passed)}", word == "none" or not is_learned)
 
 
 def _constants(graph: Any) -> dict[str, NDArray[np.float64]]:
@@ -308,7 +341,7 @@ def _word(slope: NDArray[np.float64], offset: NDArray[np.float64]) -> str | None
 def _quantised(
     node: Any, constants: dict[str, NDArray[np.float64]], slope: NDArray[np.float64], offset: NDArray[np.float64]
 ) -> Start | None:
-    """Returns the preprocessing by the range of numbers that an input is quantised to, within a tenth of it."""
+    """Returns the preprocessing by the range of numbers that an input is quantised to."""
     scale, zero = constants.get(node.input[1]), constants.get(node.input[2] if len(node.input) > 2 else "")
     if scale is None or len(scale) != 1 or (slope != 1).any() or (offset != 0).any():
         return None
@@ -316,8 +349,8 @@ def _quantised(
     lows = [-128.0, 0.0]  # of int8 and uint8: the range is the same for its fitting origin
     for low in lows:
         lowest, highest = (low - origin) * step, (low + 255 - origin) * step
-        for word, (black, white) in _RANGES.items():
-            slack = 0.1 * (white - black)
+        for word, (black, white) in RANGES.items():
+            slack = _SLACK.get(word, 0.1) * (white - black)
             if abs(lowest - black) <= slack and abs(highest - white) <= slack:
                 return Start(word, f"the graph's input is quantised from {lowest:.3g} to {highest:.3g}")
     return None

@@ -20,7 +20,7 @@ from typing import Any
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.onnx_graph import Graph, start_of
+from c2b_ray.models.onnx_graph import RANGES, Graph, Start, start_of
 from c2b_ray.models.pixels.filters import Filter
 from c2b_ray.models.pixels.resize import Preprocessing
 from c2b_ray.models.spec_options import (
@@ -181,11 +181,12 @@ _RANGES = {"0_255": "none", "zeroto255": "none", "normalized_0_1": "unit", "zero
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings by option, as texts, and the source of each; `word`: the `preprocess=` word that they come from."""
+    """Settings by option, as texts, and the source of each; `start`: what the graph's first nodes say."""
 
     values: Mapping[str, str]
     sources: Mapping[str, str] = field(default_factory=dict)
     labels: tuple[list[str], str] | None = None
+    start: Start | None = None
 
     def spec(self, spec: Spec) -> Spec:
         """Returns the spec with the settings among its options, to read them as options are read."""
@@ -205,12 +206,13 @@ def settings_of(spec: Spec, model: Any, tensor: str, dtype: str, sides: tuple[in
         _sourced(_pixel_format(metadata), "the file's metadata (Image.BitmapPixelFormat)"),
         _sourced(beside_file.geometry if None in sides or sides == beside_file.sides else {}, beside_file.file),
     ]
+    start = start_of(model.graph, tensor) if dtype != "uint8" else None
     groups = [
         _sourced(_of_spec(spec), "the spec"),
         _sourced({key: from_metadata[key] for key in NORMALISATION if key in from_metadata}, "the file's metadata"),
         _of_exporter(metadata),
         _sourced(beside_file.normalisation, beside_file.file),
-        _of_graph(model, tensor, dtype),
+        _of_graph(start, dtype),
     ]
     values: dict[str, str] = {}
     sources: dict[str, str] = {}
@@ -222,7 +224,7 @@ def settings_of(spec: Spec, model: Any, tensor: str, dtype: str, sides: tuple[in
     normal = _normalisation(spec, groups, dtype)
     values.update({key: value for key, (value, _) in normal.items()})
     sources.update({key: source for key, (_, source) in normal.items()})
-    return Settings(values, sources, beside_file.labels)
+    return Settings(values, sources, beside_file.labels, start)
 
 
 def layout_of(spec: Spec, model: Any) -> str | None:
@@ -269,10 +271,9 @@ def _pixel_format(metadata: Mapping[str, str]) -> dict[str, str]:
     return {"channels": pixel_format[:3]} if pixel_format[:3] in ("rgb", "bgr") else {}
 
 
-def _of_graph(model: Any, tensor: str, dtype: str) -> Sourced:
+def _of_graph(start: Start | None, dtype: str) -> Sourced:
     if dtype == "uint8":
         return _sourced(WORDS["none"], "the graph's input is uint8")
-    start = start_of(model.graph, tensor)
     return _sourced(WORDS[start.word], start.nodes) if start else {}
 
 
@@ -323,6 +324,7 @@ def preprocessing(unset: Spec, settings: Settings, graph: Graph) -> Preprocessin
         raise SpecError(f"{spec.text}: resize={resize} is smaller than the {height} × {width} that the graph takes")
     scale = _scale(spec)
     mean, std = normalisation(spec, scale)
+    _check_start(given, settings, mean, std, scale)
     kind = next((kind for kind in _FILTERS if kind == spec.options.get("interpolation", "bilinear")), None)
     order = spec.options.get("channels", "rgb").casefold()
     if kind is None or order not in ("rgb", "bgr"):
@@ -335,6 +337,20 @@ def preprocessing(unset: Spec, settings: Settings, graph: Graph) -> Preprocessin
     )  # fmt: skip
 
 
+def _check_start(spec: Spec, settings: Settings, mean: list[float], std: list[float], scale: float) -> None:
+    """Raises SpecError where pixels would be normalised before a graph that does so itself, or not as it expects.
+    Numbers in the spec are taken all the same: a model may have been trained so."""
+    start, source = settings.start, settings.sources["mean"]
+    if start is None or not start.contradicts(mean, std, scale) or {"mean", "std"} & spec.options.keys():
+        return
+    stated = f"preprocess={spec.options['preprocess']}" if "preprocess" in spec.options else f"what {source} says"
+    black, white = RANGES[start.word]
+    raise SpecError(
+        f"{spec.text}: {stated} does not suit the graph: {start.nodes}, so it takes numbers from {black:g} to "
+        f"{white:g}; write ?preprocess={start.word}. If it was trained with both, state mean= and std= in numbers"
+    )
+
+
 def facts_of(prepare: Preprocessing, settings: Settings, graph: Graph) -> tuple[ModelFact, ...]:
     """Returns the input size, the way of resizing and the normalisation, each with its source."""
     size = f"{prepare.height} × {prepare.width}"
@@ -344,10 +360,13 @@ def facts_of(prepare: Preprocessing, settings: Settings, graph: Graph) -> tuple[
     else:
         method, stated_by = f"shorter side to {prepare.resize}, then the centre {size}", settings.sources.get("resize")
     method += f", {prepare.interpolation}"
+    normalised_by = settings.sources["mean"]
+    if settings.start is not None and settings.start.contradicts(prepare.mean, prepare.std, prepare.scale):
+        normalised_by += f", although {settings.start.nodes}"
     return (
         ModelFact("input size", size, source, option="" if None not in graph.sides else "size"),
         ModelFact("resize and crop", method, stated_by or "nothing states it", stated_by is None, "resize"),
-        ModelFact("normalisation", _in_words(prepare), settings.sources["mean"], option="preprocess"),
+        ModelFact("normalisation", _in_words(prepare), normalised_by, option="preprocess"),
     )
 
 

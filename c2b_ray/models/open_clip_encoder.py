@@ -144,7 +144,7 @@ def _stated(spec: Spec) -> tuple[dict[str, Any], dict[str, Origin]]:
 
 def _of_file(spec: Spec, name: str, tag: str, overrides: dict[str, Any], origins: dict[str, Origin]) -> Sources:
     """Returns the sources of weights of one's own for an architecture that open_clip lists."""
-    file, config = weights.checked(spec.options["weights"]), _listed_config(name)
+    file, config = weights.whole(spec.options["weights"]), _listed_config(name)
     tags = open_clip.list_pretrained_tags_by_model(name)
     tag = spec.options.get("pretrained_cfg") or tag
     if tag and tag not in tags:
@@ -215,7 +215,7 @@ def _of_directory(spec: Spec, directory: Path, overrides: dict[str, Any], origin
     if not config.is_file():
         raise SpecError(f"{spec.text}: {directory} holds no {CONFIG}")
     # Under any other name open_clip would read a pickle first, were one beside it.
-    file = weights.checked(next((directory / f for f in FILES if (directory / f).is_file()), directory / FILES[0]))
+    file = weights.whole(next((directory / f for f in FILES if (directory / f).is_file()), directory / FILES[0]))
     try:
         document = json.loads(config.read_text(encoding="utf-8"))
         model_config, preprocessing = dict(document["model_cfg"]), dict(document.get("preprocess_cfg") or {})

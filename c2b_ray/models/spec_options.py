@@ -38,6 +38,13 @@ WORDS: Mapping[str, Mapping[str, str]] = {
 stay from 0 to 255."""
 
 
+TO_ONNX = (
+    "export the model to ONNX (PyTorch: torch.onnx.export; Keras: model.export(FILE, format='onnx'), or tf2onnx) and "
+    "write onnx:FILE"
+)
+"""What to do with models of other libraries."""
+
+
 class UnstatedPreprocessingError(SpecError):
     """Nothing states how pictures become a graph's input."""
 
@@ -136,26 +143,41 @@ def truth(spec: Spec, option: str, default: bool) -> bool:
 
 
 def read_labels(path: str | Path) -> tuple[str, ...]:
-    """Reads label names from a file: a JSON list of strings, or one name a line (an empty last line is ignored).
+    """Reads label names from a file: a JSON list of strings, a JSON object from numbers to names or from names to
+    numbers (`class_to_idx`), or one name a line (an empty last line is ignored).
 
     Raises SpecError where it cannot be read.
     """
     try:
         if Path(path).suffix.lower() != ".json":
-            text = Path(path).read_text(encoding="utf-8-sig")
-            return _unquoted(path, tuple(line.strip() for line in text.strip("\r\n").splitlines()))
-        names = read_json(path)
+            names: Any = Path(path).read_text(encoding="utf-8-sig")
+        else:
+            names = read_json(path)
+        if isinstance(names, dict) and all(isinstance(name, str | int) for name in names.values()):
+            return tuple(by_number(names, "it"))
     except (OSError, ValueError, InputError) as error:
         raise SpecError(f"labels {path}: {error}") from error
+    if isinstance(names, str) and Path(path).suffix.lower() != ".json":
+        return _plain(path, tuple(line.strip() for line in names.strip("\r\n").splitlines()))
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise SpecError(f"labels {path}: expected a JSON list of strings")
+        raise SpecError(
+            f"labels {path}: expected a JSON list of strings in the order of the outputs, or an object from numbers to "
+            "names or from names to numbers"
+        )
     return tuple(names)
 
 
-def _unquoted(path: str | Path, lines: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the lines. Raises SpecError where each is quoted, so that the quotes would be part of the names."""
+def _plain(path: str | Path, lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the lines. Raises SpecError where each is quoted, so that the quotes would be part of the names, or where
+    each has the number of another line before its name."""
     if lines and all(re.fullmatch(r"""(["']).*\1\s*,?""", line) for line in lines):
         raise SpecError(f"labels {path}: every line is quoted, such as {lines[0]}; write the names alone, one a line")
+    numbers = [int(found[1]) if (found := re.match(r"(\d{1,9})[\s:,;]", line)) else -1 for line in lines]
+    if numbers != sorted(numbers) and sorted(numbers) in ([*range(len(lines))], [*range(1, len(lines) + 1)]):
+        raise SpecError(
+            f"labels {path}: its lines are numbered, and not in the order of the numbers: the first is {lines[0]!r}; "
+            "write the names alone, one a line, in the order of the outputs"
+        )
     return lines
 
 
@@ -165,7 +187,12 @@ def label_names(spec: Spec, count: int, default_names: Sequence[str] | None) -> 
     path = spec.options.get("labels")
     names = read_labels(path) if path else tuple(default_names or (f"label_{i}" for i in range(count)))
     if len(names) != count:
-        raise SpecError(f"{spec.text}: {len(names)} label names for {count} outputs; give them with ?labels=PATH")
+        if not path:
+            raise SpecError(f"{spec.text}: {len(names)} label names for {count} outputs; give them with ?labels=PATH")
+        raise SpecError(
+            f"{spec.text}: {len(names)} label names for {count} outputs; {path} has {_short(', '.join(names))}, and "
+            "should have one name a line (or a JSON list) and nothing else, in the order of the outputs"
+        )
     return names
 
 

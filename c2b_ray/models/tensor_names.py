@@ -11,6 +11,7 @@ of tensors that may stay unread).
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -27,6 +28,15 @@ OPTIONS = ("tensors", "unused")
 UNPREFIXED = "unprefixed"
 COUNTERS = ("num_batches_tracked",)
 """Ends of the names of buffers that inference does not read, so that a file may lack them."""
+OWN_MODULE = (
+    "A module of your own making (fastai, or a backbone with your own head): export it to ONNX (torch.onnx.export) "
+    "and write onnx:FILE"
+)
+"""What to do with weights of a module that no library has."""
+_OF_PIXELS = re.compile(r"(^|\.)((pixel|image|norm)_)?(mean|std)$")
+"""Names of buffers with which modules of one's own normalise pixels."""
+_OF_POSITIONS = re.compile(r"pos(ition(al)?)?_embed|position_bias_table")
+"""Tensors whose size follows that of the pictures."""
 _COPY = 0.5
 """The share of a module's names from which tensors under one prefix are a copy of its weights."""
 
@@ -248,16 +258,23 @@ def remedy(misfit: TensorMismatch, head: Collection[str] = ()) -> str:
     """Returns the likeliest cause of a misfit, and what to write."""
     missing, unexpected, shapes = misfit.missing, misfit.unexpected, misfit.shapes
     of_head = tuple(f"{name}." for name in head)
+    if any(".lora_" in name or name.startswith("base_model.model.") for name in unexpected):
+        return "Likeliest cause: a PEFT adapter that is not merged; save the model that `merge_and_unload()` returns"
     if misfit.kinds and not (missing or unexpected or shapes):
         return "Likeliest cause: quantised weights; give them in floating-point numbers"
     if shapes and not missing and not unexpected:
         if of_head and all(name.startswith(of_head) for name, _, _ in shapes):
             return _other_head(shapes)
+        if all(_OF_POSITIONS.search(name) for name, _, _ in shapes):
+            return (
+                "Likeliest cause: it was trained on pictures of another size; state the size of its training (timm: "
+                "?size=; elsewhere image_size of its config.json)"
+            )
         return "Likeliest cause: another size or version of the architecture; name the one that the weights are of"
     if len(missing) + len(shapes) > misfit.wanted / 2:
         return (
             "Likeliest cause: weights of another architecture, or named by another library; name the architecture that "
-            "they are of, or convert their names"
+            f"they are of, or convert their names. {OWN_MODULE}"
         )
     weight_of_head = {f"{name}.weight" for name in head} & set(missing)
     if weight_of_head and all(name.startswith(of_head) for name in missing) and not unexpected and not shapes:
@@ -269,10 +286,24 @@ def remedy(misfit: TensorMismatch, head: Collection[str] = ()) -> str:
         return "Likeliest cause: a file that was cut, or a shard of it that is absent; give all tensors"
     if unexpected and not missing and not shapes:
         return (
-            "Likeliest cause: another variant of the architecture, or tensors of training; where they do not matter, "
-            f"write ?unused={_common(unexpected)}"
+            "Likeliest cause: another variant of the architecture, tensors of training, or a module of your own making "
+            f"around it{_that_matter(unexpected)}; where they do not matter, write ?unused={_common(unexpected)}"
         )
-    return "Likeliest cause: another variant of the architecture; name the one that the weights are of"
+    return (
+        "Likeliest cause: another variant of the architecture; name the one that the weights are of, or export the "
+        "model to ONNX and write onnx:FILE"
+    )
+
+
+def _that_matter(unexpected: Collection[str]) -> str:
+    """Returns what to do about tensors that change answers: layers, and the normalisation of pixels."""
+    layers = [name for name in unexpected if name.endswith(".weight")]
+    pixels = [name for name in unexpected if _OF_PIXELS.search(name)]
+    about_layers = (
+        f"; if {layers[-1]} gives the answers, export all of it to ONNX and write onnx:FILE" if layers else ""
+    )
+    about_pixels = f"; if {listed(pixels)} normalise pixels, state them as mean= and std=" if pixels else ""
+    return about_layers + about_pixels
 
 
 def _other_head(shapes: Collection[tuple[str, tuple[int, ...], tuple[int, ...]]]) -> str:
@@ -290,6 +321,12 @@ def _common(names: Collection[str]) -> str:
     """Returns the first parts of names, as `unused=` takes them; at most three, else an example."""
     prefixes = list(dict.fromkeys(name.partition(".")[0] + ("." if "." in name else "") for name in names))
     return ",".join(prefixes) if len(prefixes) <= 3 else "PREFIX,PREFIX"
+
+
+def last_layers(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Returns the last linear layers of a file by their names, among which its classification layer may be."""
+    layers = [name for name, shape in shapes.items() if len(shape) == 2]
+    return listed((layers or list(shapes))[-3:])
 
 
 def listed(names: Collection[str], count: int = 3) -> str:

@@ -44,7 +44,7 @@ from c2b_ray.models.catalog import Spec
 from c2b_ray.models.heads import outputs_of, refuse_other_heads
 from c2b_ray.models.pixels.preprocess import shape_of
 from c2b_ray.models.spec_options import label_fact, normalisation_words, numbers, options_of, positive, truth
-from c2b_ray.models.tensor_names import TensorNames, check_fit, kinds_of, naming, selection_of
+from c2b_ray.models.tensor_names import OWN_MODULE, TensorNames, check_fit, kinds_of, last_layers, naming, selection_of
 from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of, with_complement
 from c2b_ray.models.training import Trainable
 from c2b_ray.roles import Description, ModelFact
@@ -91,7 +91,7 @@ def build(spec: Spec, loaded: bool) -> BuiltModule:
         names = set(timm.list_models()) | set(timm.list_pretrained())
         raise SpecError(f"{spec.text}: timm has no model {name!r}; {nearest(name, names)}")
     if "weights" in spec.options:
-        return _with_file(spec, weights.checked(spec.options["weights"]), loaded)
+        return _with_file(spec, weights.whole(spec.options["weights"]), loaded)
     return _published(spec, loaded)
 
 
@@ -107,8 +107,10 @@ def _of_directory(spec: Spec, directory: Path, loaded: bool) -> BuiltModule:
     if "weights" in spec.options:
         raise SpecError(f"{spec.text}: a directory brings its own weights, weights= does not go with it")
     if not (directory / CONFIG).is_file():
-        raise SpecError(f"{spec.text}: {directory} holds no config.json; expected a directory that timm saved")
-    file = weights.checked(directory / FILE)
+        raise SpecError(
+            f"{spec.text}: {directory} holds no config.json; expected a directory that timm saved (save_for_hf)"
+        )
+    file = weights.whole(directory / FILE)
     config, outputs = _stated(spec, directory / CONFIG)
     name = f"local-dir:{directory}"
     module = _created(spec, name)
@@ -161,10 +163,12 @@ def _published(spec: Spec, loaded: bool) -> BuiltModule:
 
 
 def _with_file(spec: Spec, file: Path, loaded: bool) -> BuiltModule:
-    registered_config(spec)
+    arguments: dict[str, Any] = {}
+    if "size" in spec.options and registered_config(spec).fixed_input_size:
+        arguments["img_size"] = positive(spec, "size", 1)
     with torch.device("meta"):
-        plan = _created(spec, spec.name)
-    module = _created(spec, spec.name, num_classes=_outputs(spec, plan, file))
+        plan = _created(spec, spec.name, **arguments)
+    module = _created(spec, spec.name, num_classes=_outputs(spec, plan, file), **arguments)
     return BuiltModule(module, file, _filled(spec, module, file, loaded))
 
 
@@ -189,9 +193,10 @@ def _outputs(spec: Spec, module: Any, file: Path) -> int:
     head_kinds = naming(module.state_dict(), kinds, file, selection_of(spec)).of(kinds)
     head = f"{next(iter(heads_of(module)), None)}.weight"
     if head not in head_kinds or not head_kinds[head].shape:
+        layers = last_layers({name: kind.shape for name, kind in kinds.items()})
         raise WeightsError(
-            f"{file}: no tensor {head!r}, the classification layer of {spec.name}: a backbone without its head, or "
-            "weights of another architecture; give those of the whole classifier"
+            f"{file}: no tensor {head!r}, the classification layer of {spec.name}, but {layers}: a backbone without "
+            f"its head, or weights of another architecture; give those of the whole classifier. {OWN_MODULE}"
         )
     return head_kinds[head].shape[0]
 
@@ -348,7 +353,8 @@ def _preprocessing(spec: Spec, module: Any) -> dict[str, Any]:
     if data["input_size"][0] != 3:
         raise SpecError(f"{spec.text}: takes {data['input_size'][0]} channels, not red, green and blue")
     config = module.pretrained_cfg
-    if config.get("fixed_input_size") and tuple(data["input_size"]) != tuple(config["input_size"]):
+    own_size = {"size", "weights"} <= spec.options.keys()  # the module was built for it
+    if config.get("fixed_input_size") and not own_size and tuple(data["input_size"]) != tuple(config["input_size"]):
         if "size" in spec.options:
             raise SpecError(f"{spec.text}: the model takes pictures of {_size(config)} alone, not of {_size(data)}")
         data["input_size"] = config["input_size"]

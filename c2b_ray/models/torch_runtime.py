@@ -11,8 +11,7 @@ import ctypes
 import logging
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from c2b_ray.config.placement import Decoder, Precision
@@ -31,7 +31,7 @@ from c2b_ray.models.catalog import Spec
 from c2b_ray.models.devices import why_unused
 from c2b_ray.models.pixels.gpu_decode import decoder_name
 from c2b_ray.models.pixels.preprocess import OnArrays, Transform, batched
-from c2b_ray.models.spec_options import GPU_BATCH, positive
+from c2b_ray.models.spec_options import GPU_BATCH, batches, positive
 from c2b_ray.roles import Blocks, Description, Floats, Head, ModelFact, Pixels, Shape
 from c2b_ray.tables import content_id
 
@@ -232,22 +232,19 @@ def with_complement(module: nn.Module, outputs: int) -> nn.Module:
     return WithComplement(module) if outputs == 1 else module
 
 
-@contextmanager
-def refused_pictures() -> Iterator[None]:
-    """Turns what a library raises about pictures, such as their size, into WeightsError.
+_FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What a library raises about pictures, such as their size, and about much else."""
 
-    Failures of the device keep their type: others handle them.
-    """
+
+def takes(module: nn.Module, stacked: torch.Tensor) -> bool:
+    """Returns whether a module takes tensors of this shape, without computing: on the meta device, so that neither a
+    device nor memory nor a compiler can be what fails."""
+    state = {name: tensor.to("meta") for name, tensor in (*module.named_parameters(), *module.named_buffers())}
     try:
-        yield
-    except (torch.OutOfMemoryError, torch.AcceleratorError):
-        raise
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:300].rstrip(" .")
-        raise WeightsError(
-            f"the classifier fails on pictures as they are prepared for it: {reason}. If their size or channels do not "
-            "suit it, correct them in the spec or in the file that states the preprocessing"
-        ) from error
+        functional_call(module, state, (stacked.to("meta"),))
+    except _FAILURES:
+        return False
+    return True
 
 
 class TorchClassifier:
@@ -294,12 +291,35 @@ class TorchClassifier:
         return self._answers(images, self.preparation.prepared)
 
     def _answers(self, rows: Any, prepare: Any) -> Floats:
-        with refused_pictures():
+        try:
             logits = self.checked(run(self.compute, rows, prepare, self.runtime))
+        except (torch.OutOfMemoryError, torch.AcceleratorError):  # others handle these
+            raise
+        except _FAILURES as error:
+            raise self._failure(rows, prepare, error) from error
         if len(overflowed := self.beyond(logits)):
             part: Any = rows[overflowed] if isinstance(rows, np.ndarray) else [rows[i] for i in overflowed]
             logits[overflowed] = run(self.exact, part, prepare, self.exactly)
         return logits
+
+    def _failure(self, rows: Any, prepare: Any, error: Exception) -> WeightsError | ServiceError:
+        """Returns what is at fault: how pictures are prepared, or the process that computes."""
+        reason = " ".join(str(error).split())[:300].rstrip(" .")
+        try:
+            parts = [prepare.normalised(prepare.stacked(part)) for part in batches(rows, self.runtime.rows)]
+            suit = all(takes(self.module, part.to(self.runtime.dtype)) for part in parts)
+        except _FAILURES:
+            suit = False
+        if not suit:
+            return WeightsError(
+                f"the classifier fails on pictures as they are prepared for it: {reason}. If their size or channels do "
+                "not suit it, correct them in the spec or in the file that states the preprocessing"
+            )
+        hint = "compile=false leaves it uncompiled" if self.runtime.compiled else "a smaller batch= needs less memory"
+        return ServiceError(
+            f"the classifier failed on the {self.runtime.device}, and the size of the pictures is not why: "
+            f"{type(error).__name__}: {reason}; {hint}"
+        )
 
     def checked(self, logits: Floats) -> Floats:
         """Returns `logits` after checking their number."""

@@ -143,7 +143,7 @@ def _chosen(spec: Spec) -> _Chosen:
     if not is_named and not Path(name).suffix and not Path(name).exists():
         raise SpecError(f"{spec.text}: no weights {name!r}; {nearest(name, enum.__members__)} or PATH.safetensors")
     published = enum[name] if is_named else enum.DEFAULT
-    return _Chosen(published, _preprocessing(spec, published), None if is_named else _own(spec, weights.checked(name)))
+    return _Chosen(published, _preprocessing(spec, published), None if is_named else _own(spec, weights.whole(name)))
 
 
 def _own(spec: Spec, file: Path) -> _Own:
@@ -280,7 +280,8 @@ def _classes(shapes: Mapping[str, tuple[int, ...]], file: Path) -> int:
     layers = sorted((int(match[2] or 0), name) for name in shapes if (match := _HEAD.fullmatch(name)))
     if not layers or not shapes[layers[-1][1]]:
         raise WeightsError(
-            f"{file}: no tensor named as torchvision names the last layer (fc.weight, classifier.1.weight): a backbone "
-            "without its head, or weights of another library; give those of the whole classifier"
+            f"{file}: no tensor named as torchvision names the last layer (fc.weight, classifier.1.weight), but "
+            f"{tensor_names.last_layers(shapes)}: a backbone without its head, or weights of another library; give "
+            f"those of the whole classifier. {tensor_names.OWN_MODULE}"
         )
     return shapes[layers[-1][1]][0]

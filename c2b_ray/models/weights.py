@@ -7,6 +7,7 @@ whatever its author wrote into it, so it is refused by name and by content, on d
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -20,12 +21,18 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from c2b_ray.errors import SpecError, WeightsError
+from c2b_ray.models.spec_options import TO_ONNX
 from c2b_ray.models.tensor_names import TensorKind, check_fit, kinds_of
 
 _PICKLES = {".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".joblib", ".tar"}
 WITH_TOKENIZER = ["*.json", "*.jinja", "*.txt", "tokenizer.model"]
 """The files of a language model's directory beside its weights."""
-_CONVERT = "convert it once with safetensors.torch.save_file and give the .safetensors file"
+_CONVERT = (
+    "convert it once, with safetensors.torch.save_file of its state dict (torch.load(FILE, weights_only=True), or its "
+    "entry state_dict or model), and give the .safetensors file"
+)
+_OF_KERAS = {".h5", ".hdf5", ".keras", ".pb", ".tflite"}
+_SHARD = re.compile(r"-(\d+)-of-(\d+)\.safetensors$")
 
 
 def checked(path: str | Path) -> Path:
@@ -33,6 +40,8 @@ def checked(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix.lower() in _PICKLES:
         raise WeightsError(f"{path}: {path.suffix} files are pickles, which run code when read; {_CONVERT}")
+    if path.suffix.lower() in _OF_KERAS:
+        raise WeightsError(f"{path}: {path.suffix} files are TensorFlow's; {TO_ONNX}")
     if not path.is_file():
         problem = "is a directory, not a .safetensors file" if path.is_dir() else "no such file"
         raise WeightsError(f"{path}: {problem}")
@@ -51,6 +60,22 @@ def checked(path: str | Path) -> Path:
     except SafetensorError as error:
         raise WeightsError(f"{path}: damaged or cut short ({error})") from error
     return path
+
+
+def whole(path: str | Path) -> Path:
+    """Like `checked`, of a file that has to hold all tensors. Raises WeightsError for one of several shards."""
+    path = Path(path)
+    shards = [path] if _SHARD.search(path.name) else []
+    if not path.is_file() and path.suffix == ".safetensors" and path.parent.is_dir():
+        shards = sorted(file for file in path.parent.iterdir() if _SHARD.search(file.name))
+    elif path.name.endswith(".safetensors.index.json"):
+        shards = [path]
+    if shards:
+        raise WeightsError(
+            f"{path}: the weights are in shards ({shards[0].name}), and one file is expected; read each shard once "
+            "with safetensors.torch.load_file, and write all of their tensors with save_file into one file"
+        )
+    return checked(path)
 
 
 def read_safetensors(path: str | Path) -> dict[str, torch.Tensor]:
@@ -165,10 +190,20 @@ def directory(name: str, spec: str, revision: str | None, patterns: list[str]) -
             ) from error
     files = list(directory.glob("*.safetensors"))
     if not files:
-        raise WeightsError(f"{spec}: {directory} holds no .safetensors, and pickles are not read")
+        raise WeightsError(
+            f"{spec}: {directory} holds no .safetensors, and pickles are not read; {_instead_of(directory)}"
+        )
     for file in files:
         checked(file)
     return directory
+
+
+def _instead_of(directory: Path) -> str:
+    """Returns what to name or do instead of a directory without safetensors."""
+    inner = sorted({file.parent for file in directory.glob("*/*.safetensors")}, key=lambda path: path.stat().st_mtime)
+    if inner:  # a training's folder, whose subfolders are its checkpoints
+        return f"its subfolders do: name one, such as {inner[-1]}"
+    return "load it once with its library, and write it with save_pretrained(FOLDER)"
 
 
 def directory_revision(directory: Path) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from c2b_ray.config import Right
-from c2b_ray.errors import ConfigError, WeightsError, nearest
+from c2b_ray.errors import ConfigError, WeightsError, about_model, nearest
 from c2b_ray.names import folded, normalise
 from c2b_ray.roles import Classifier, Head
 from c2b_ray.steps import encoded
@@ -604,7 +604,8 @@ def _predictions(
     classification: Classification,
 ) -> pa.Table:
     """Returns a classifier's answers to these rows of the images."""
-    logits, decoding_errors = images.files.logits(rows, [images.keys[row] for row in rows], classifier)
+    with about_model(classification.classifier):
+        logits, decoding_errors = images.files.logits(rows, [images.keys[row] for row in rows], classifier)
     errors = [images.errors[row] or new for row, new in zip(rows, decoding_errors, strict=True)]
     usable = [i for i, error in enumerate(errors) if error is None]
     results = [_NOTHING] * len(rows)

@@ -9,10 +9,11 @@ import itertools
 import math
 import os
 import posixpath
+import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from queue import Empty, SimpleQueue
@@ -34,7 +35,12 @@ _OTHER_PICTURES = frozenset(
      ".rw2", ".jp2", ".j2k", ".tga", ".ico", ".exr", ".hdr", ".pgm", ".pbm", ".pnm", ".dib", ".apng", ".eps"]
 )  # fmt: skip
 _ARCHIVES = frozenset([".zip", ".tar", ".gz", ".tgz", ".7z", ".rar", ".bz2", ".xz", ".zst"])
+UNPACK = "unpack it; for WebDataset shards also write a table with a row for each image: its file and its class"
 _LISTED = 3
+_MASK = re.compile(
+    r"(.+?)[ _.-](mask|seg|segmentation|gt|groundtruth|annotation|superpixel|labelids|labelmap)s?([ _-]?\d{1,3})?", re.I
+)
+_LOSSLESS = frozenset([".png", ".bmp", ".gif", ".tif", ".tiff"])
 
 
 @dataclass
@@ -82,6 +88,23 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(IMAGES)
 
 
+def masks_among(names: Collection[str]) -> list[str]:
+    """Returns the pictures that are named as what belongs to another picture in their folder, such as `x_mask.png` of
+    `x.jpg`, in their order. Masks are in formats that keep each number."""
+    stems = {posixpath.splitext(name)[0] for name in names}
+    found = []
+    for name in names:
+        stem, suffix = posixpath.splitext(name)
+        folder, slash, base = stem.rpartition("/")
+        if suffix.lower() in _LOSSLESS and (match := _MASK.fullmatch(base)) and folder + slash + match[1] in stems:
+            found.append(name)
+    return found
+
+
+def is_archive(name: str) -> bool:
+    return posixpath.splitext(name)[1].lower() in _ARCHIVES
+
+
 def is_hidden(name: str) -> bool:
     """Returns whether any part of the path begins with a dot, or is what macOS adds to archives."""
     return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/") if part not in (".", ".."))
@@ -97,7 +120,7 @@ def reason_of(name: str) -> str:
     if suffix in _OTHER_PICTURES:
         return f"{suffix} picture, a format that is not read (convert it to JPEG or PNG)"
     if suffix in _ARCHIVES:
-        return f"{suffix} archive (unpack it)"
+        return f"{suffix} archive ({UNPACK})"
     if not suffix:
         return "file without a suffix (if it is a picture, add .jpg or .png to its name)"
     return f"{suffix} file (no picture by its suffix)"

@@ -34,7 +34,7 @@ from pyarrow import fs
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.storage import resolve
 from c2b_ray.storage.confined import MAX_BYTES, cause_of, same_form
-from c2b_ray.storage.folders import OmittedRows, counts_in_words, is_hidden, is_image, reason_of
+from c2b_ray.storage.folders import OmittedRows, counts_in_words, is_hidden, is_image, masks_among, reason_of
 from c2b_ray.storage.manifest import parse_json
 from c2b_ray.storage.s3 import file_info, open_input
 from c2b_ray.storage.tables import read_csv, read_image_list, read_json_lines, read_metadata, reading
@@ -44,6 +44,7 @@ from c2b_ray.storage.tables import read_csv, read_image_list, read_json_lines, r
 
 METADATA = ("metadata.csv", "metadata.jsonl")
 FILE_NAME, LABEL, FILE = "file_name", "label", "image"
+_MASKS = "mask of a picture beside it, by its name (a picture of its own needs another name)"
 SPLITS = {"train", "test", "validation", "valid", "val", "dev"}
 
 
@@ -61,6 +62,13 @@ def read_image_folder(
         expected = "a table, Parquet files, a dataset that `save_to_disk` wrote, or folders of images, one a class"
         note = f" (left out: {counts_in_words(left_out.counts)})" if left_out.counts else ""
         raise SourceError(f"{location}: no labelled images there{note}; expected {expected}")
+    if len(metadata) > 1:
+        raise ConfigError(field, f"{location} holds {' and '.join(metadata)}; keep the one that is meant")
+    rows = read_metadata(location, filesystem, f"{path}/{metadata[0]}") if metadata else None
+    stated = rows[FILE_NAME].to_pylist() if rows is not None and FILE_NAME in rows.column_names else []
+    masks = {*masks_among(names)} - {*stated}
+    left_out.add(_MASKS, min(masks, default=""), len(masks))
+    names = [name for name in names if name not in masks]
     labels = [name.split("/")[0] if "/" in name else None for name in names]
     classes = {label for label in labels if label is not None}
     if classes and classes <= SPLITS:
@@ -70,13 +78,10 @@ def read_image_folder(
         raise ConfigError(
             field, f"{location} holds splits ({', '.join(splits)}); name one: {location}/{splits[0]}{or_table}"
         )
-    if len(metadata) > 1:
-        raise ConfigError(field, f"{location} holds {' and '.join(metadata)}; keep the one that is meant")
     table = pa.table({FILE: pa.array(names, pa.string()), LABEL: pa.array(labels, pa.string())})
-    if not metadata:
+    if rows is None:
         return table, 0, left_out
     size = int(file_info(filesystem, f"{path}/{metadata[0]}").size)
-    rows = read_metadata(location, filesystem, f"{path}/{metadata[0]}")
     return _joined(location, metadata[0], table, rows, left_out), size, left_out
 
 

@@ -84,11 +84,14 @@ class LabelMatches:
     shown: Mapping[int, str] = field(default_factory=dict)
     """Names for labels that the classifier does not name, by position."""
 
-    @property
-    def needs_map(self) -> bool:
-        """Whether an audit needs a label map: not where each class is called like its one label."""
+    def needs_map(self, labels: Sequence[str]) -> bool:
+        """Returns whether an audit needs a label map: not where each class is called like its one label, all of it:
+        `tench` is a name of `tench, Tinca tinca`, and not that label."""
         return bool(self.assumed) or any(
-            class_match.how != "name" or len(class_match.labels) > 1 for class_match in self.matches
+            class_match.how != "name"
+            or len(class_match.labels) > 1
+            or normalise(labels[class_match.labels[0]]) != normalise(class_match.target_class)
+            for class_match in self.matches
         )
 
     def label_map(self, labels: Sequence[str]) -> dict[str, list[int | str]]:
@@ -386,7 +389,7 @@ def drafted(
         "task": choices.task or default_task(classes),
         "classes": classes,
         "classifier": next(iter(specs.values())) if list(specs) == list(specs.values())[:1] else dict(specs),
-        **({"label_map": matching.label_map(labels)} if matching.needs_map else {}),
+        **({"label_map": matching.label_map(labels)} if matching.needs_map(labels) else {}),
         "images": images,
         **({"language_model": choices.language_model} if choices.language_model else {}),
     }
@@ -620,7 +623,8 @@ def _counts(table: LabelledTable) -> dict[str, int]:
     for row in pc.value_counts(column.drop_null()).to_pylist():
         counts[spelt[normalise(row["values"])]] += row["counts"]
     if not counts:
-        remedy = f"{_tables_named(table.location)}put each class's images into a folder of its name"
+        remedy = f"{_tables_named(table.location)}put each class's images into a folder of its name, or write a table "
+        remedy += "with a row for each image: its file and its class"
         raise SourceError(f"{table.location}: no image has a class; {remedy}")
     return counts
 

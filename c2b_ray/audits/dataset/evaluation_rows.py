@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from c2b_ray.engine.stage import Rows
-from c2b_ray.errors import C2BError, ConfigError
+from c2b_ray.errors import C2BError, ConfigError, about_model
 from c2b_ray.names import folded, normalise
 from c2b_ray.roles import Classifier, Description, Floats
 from c2b_ray.steps import encoded
@@ -48,7 +48,8 @@ def check(rows: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
         rows_to_answer = [row for row, name in enumerate(names) if name in ids_wanted[row]]
         if not rows_to_answer:
             continue
-        logits, undecoded = _asked(once, rows_to_answer, (ids, keys), loaded.classifier)
+        with about_model(question.classifier):
+            logits, undecoded = _asked(once, rows_to_answer, (ids, keys), loaded.classifier)
         groups = dict(zip(question.classes, question.labels_of_class, strict=True))
         for i, row in enumerate(rows_to_answer):
             predicted, rank, error = None, None, errors[row] or undecoded[i]

@@ -97,6 +97,23 @@ def _seen(path: Path, strength: float) -> str:
     return save(path, nodes, constants={"first": np.array([0]), "strength": np.float32(strength)})
 
 
+def normalising(path: Path, **options: Any) -> str:
+    """A graph with a free batch, as `torch.export` writes it: its size is read, and pixels from 0 to 1 normalised."""
+    nodes = [
+        node("Shape", ["x"], ["size"]),
+        node("Gather", ["x", "bgr"], ["c"], axis=1),
+        node("Sub", ["c", "mean"], ["d"]),
+        node("Shape", ["d"], ["size of d"]),
+        node("Div", ["d", "std"], ["s"]),
+    ]
+    mean, std = np.array([0.406, 0.456, 0.485]), np.array([0.225, 0.224, 0.229])
+    constants = {"bgr": np.array([2, 1, 0]), "mean": mean.reshape(1, 3, 1, 1), "std": std.reshape(1, 3, 1, 1)}
+    return save(
+        path, start=nodes, constants={k: v.astype("f4" if v.dtype == float else v.dtype) for k, v in constants.items()},
+        **options,
+    )  # fmt: skip
+
+
 REFUSED: dict[str, tuple[Callable[[Path], str], str]] = {
     "nothing states the normalisation": (
         lambda path: save(path).removesuffix("?preprocess=unit"),
@@ -113,6 +130,18 @@ REFUSED: dict[str, tuple[Callable[[Path], str], str]] = {
     "stated for bytes": (
         lambda path: save(path, kind=TensorProto.UINT8) + "?preprocess=imagenet",
         "whole numbers from 0 to 255",
+    ),
+    "normalised twice": (
+        lambda path: normalising(path) + "?preprocess=imagenet",
+        r"begins with Sub, Div, so it takes numbers from 0 to 1; write \?preprocess=unit\..*mean= and std= in numbers",
+    ),
+    "normalised twice, by the metadata": (
+        lambda path: normalising(path, metadata={"mean": "[0.485, 0.456, 0.406]", "std": "[0.229, 0.224, 0.225]"}),
+        r"what the file's metadata says does not suit the graph.*write \?preprocess=unit",
+    ),
+    "whole numbers of 32 bits": (
+        lambda path: save(path, kind=TensorProto.INT32) + "?preprocess=none",
+        r"of float32, float16, float64, uint8; the graph takes x tensor\(int32\)",
     ),
     "ZipMap": (lambda path: _zipmap(path) + "?preprocess=unit&output_name=maps", "'zipmap': False"),
     "ZipMap, unnamed": (lambda path: _zipmap(path) + "?preprocess=unit", "'zipmap': False"),

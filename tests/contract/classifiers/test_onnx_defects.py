@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto
-from onnx_defects import REFUSED, SIDE, _seen, _two, node, save, value
+from onnx_defects import REFUSED, SIDE, _seen, _two, node, normalising, save, value
 
 from c2b_ray.errors import InputError
 from c2b_ray.models import catalog
@@ -78,6 +78,12 @@ def normalised(path: Path) -> str:
     [
         (subtracted, (UNIT - MEAN) / STD, "the graph begins with Sub, Div"),
         (divided, UNIT, "the graph begins with Div"),
+        (normalising, ((UNIT - MEAN) / STD)[::-1], "the graph begins with Sub, Div"),
+        (
+            lambda path: normalising(path) + "?mean=0.485,0.456,0.406&std=0.229,0.224,0.225",
+            (((UNIT - MEAN) / STD - MEAN) / STD)[::-1],
+            "the spec, although the graph begins with Sub, Div",
+        ),
         (quantised, 2 * UNIT - 1, "the graph's input is quantised from -1 to 0.996"),
         (normalised, (UNIT - MEAN) / STD, "the graph begins with BatchNormalization"),
         (lambda path: save(path, kind=TensorProto.UINT8), 255 * UNIT, "the graph's input is uint8"),
@@ -167,6 +173,18 @@ def test_a_batch_of_one_inside_is_answered_one_by_one_and_small_differences_too(
     assert fact(little, "batch").source == "answers in a batch differ a little"
     stated = _seen(tmp_path / "t.onnx", 0.5) + "?preprocess=unit&batch=1"
     np.testing.assert_allclose(answer(stated), 0.5 * UNIT, rtol=1e-4)
+
+
+def test_a_graph_that_rounds_by_the_range_of_a_batch_is_answered_one_by_one(tmp_path: Path) -> None:
+    rounding = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "step", "zero"]),
+        node("DequantizeLinear", ["q", "step", "zero"], ["s"]),
+    ]
+    spec = save(tmp_path / "m.onnx", start=rounding) + "?preprocess=none"
+    dark = np.full((SIDE, SIDE, 3), (1, 2, 3), np.uint8)
+    bright = np.full((SIDE, SIDE, 3), 255, np.uint8)
+    np.testing.assert_allclose(catalog.classifier(spec).logits([dark, bright], ["", ""])[0] / 6, (1, 2, 3), atol=0.01)
+    assert "DynamicQuantizeLinear" in fact(spec, "batch").source
 
 
 def test_an_output_is_named_by_either_option_and_a_kind_by_one(tmp_path: Path) -> None:

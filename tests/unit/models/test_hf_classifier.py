@@ -112,6 +112,17 @@ def test_pictures_of_a_size_that_the_model_does_not_take_are_no_crash(folder: Pa
         catalog.classifier(f"hf:{folder}?device=cpu").logits(_pictures(), list("abcd"))
 
 
+def test_pictures_are_answered_whatever_multiple_they_are_padded_to(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1], num_labels=3)
+    ResNetForImageClassification(config).save_pretrained(tmp_path)
+    processor = {"image_processor_type": "Swin2SRImageProcessor", "do_pad": True, "size_divisor": 128, "pad_size": 128}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
+    pictures = [np.full((side, 140, 3), side, np.uint8) for side in (100, 150, 90)]
+    classifier = catalog.classifier(f"hf:{tmp_path}?device=cpu")
+    assert classifier.logits(pictures, list("abc")).shape == (3, 3)
+
+
 def test_an_adapter_is_refused_because_its_other_weights_lie_elsewhere(folder: Path) -> None:
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "somewhere"}))
     for read in (catalog.classifier, lambda spec: catalog.describe("classifier", spec)):

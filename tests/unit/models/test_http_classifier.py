@@ -51,7 +51,7 @@ def test_failures_that_stay_say_what_the_service_said(served: tuple[str, Service
         classifier.logits(IMAGES, KEYS)
     service.failures, service.delay_s = 0, 0.5
     slow = asked(url, attempts=1, timeout_s=0.1)
-    with pytest.raises(ServiceError, match=r"no answer within 0\.1 s"):
+    with pytest.raises(ServiceError, match=r"no answer within 0\.1 s.* The request had 3 images: .* answers 413"):
         slow.logits(IMAGES, KEYS)
 
 
@@ -68,6 +68,7 @@ def test_failures_that_stay_say_what_the_service_said(served: tuple[str, Service
         ({"labels": ["cat", "dog", "owl", "rat", "cow"]}, "from number 4, 'yak', to 'cow'"),
         ({"revision": "2"}, "its revision changed"),
         ({"logits": None}, "NoneType rows"),
+        ({"keys": ["c", "b", "a"]}, "its rows are in another order than the images .* from number 0, 'a', to 'c'"),
     ],
 )
 def test_answers_that_are_none(served: tuple[str, Service], answer: dict, words: str) -> None:

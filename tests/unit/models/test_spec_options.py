@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from c2b_ray.cli.models import models
-from c2b_ray.errors import ConfigError, InputError
+from c2b_ray.errors import ConfigError, InputError, SpecError
 from c2b_ray.models import (
     catalog,
     open_clip_encoder,
@@ -17,7 +17,7 @@ from c2b_ray.models import (
     torchvision_classifier,
     zero_shot,
 )
-from c2b_ray.models.spec_options import SCHEMES
+from c2b_ray.models.spec_options import SCHEMES, label_names, read_labels
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide"
 WITH_OPTIONS = [key for key, table in SCHEMES.items() if table.options]
@@ -78,3 +78,42 @@ def test_the_command_prints_a_scheme_and_offers_the_nearest(capsys):
     models(None, False)
     roles = capsys.readouterr().out.partition("\n\n")[0].splitlines()
     assert all(re.match(r"\w+  +\S", line) for line in roles)  # names and schemes are apart
+
+
+@pytest.mark.parametrize(
+    "text", ['{"0": "bus", "1": "boat"}', '{"boat": 1, "bus": 0}', '["bus", "boat"]', "bus\nboat\n"]
+)
+def test_label_files_are_read_in_the_forms_that_training_scripts_write(tmp_path, text):
+    path = tmp_path / ("names.json" if text[0] in "[{" else "names.txt")
+    path.write_text(text)
+    assert read_labels(path) == ("bus", "boat")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.txt", "1: bus\n0: boat", r"not in the order of the numbers: the first is '1: bus'"),
+        ("a.txt", "3 bus\n1 boat\n2 tram", r"not in the order of the numbers"),
+        ("a.json", '{"1": "bus", "2": "boat"}', "begins at 1"),
+        (
+            "a.json",
+            '{"0": ["n01", "bus"]}',
+            "expected a JSON list of strings in the order of the outputs, or an object",
+        ),
+        ("a.json", '"bus"', "expected a JSON list of strings"),
+        ("a.txt", "'bus'\n'boat'", "every line is quoted"),
+    ],
+)
+def test_label_files_that_leave_the_order_open_are_refused_once(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SpecError, match=message) as raised:
+        read_labels(tmp_path / name)
+    assert str(raised.value).count(name) == 1
+
+
+def test_label_names_of_another_number_show_what_the_file_holds(tmp_path):
+    (tmp_path / "a.csv").write_text("index,name\n0,bus\n1,boat\n")
+    with pytest.raises(
+        SpecError, match=r"3 label names for 2 outputs; .*a\.csv has index,name, 0,bus, .*one name a line"
+    ):
+        label_names(catalog.parse(f"torchvision:x?labels={tmp_path / 'a.csv'}"), 2, None)

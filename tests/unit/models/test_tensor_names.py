@@ -64,12 +64,27 @@ def test_twins_are_groups_of_equal_names() -> None:
         ({**kinds("a.w", "a.b"), **kinds("fc.weight", shape=(7, 3))}, "7 outputs, its config says 2; let"),
         ({**kinds("a.b", "fc.weight"), **kinds("a.w", shape=(9, 3))}, "another size or version of the architecture"),
         ({**kinds("a.w", "a.b"), "fc.weight": TensorKind((2, 3), False)}, "1 of another kind.*quantised"),
+        (
+            kinds("a.w", "a.b", "fc.weight", "own.weight"),
+            r"if own.weight gives the answers, export .* onnx:FILE; where",
+        ),
+        (
+            kinds("a.w", "a.b", "fc.weight", "pixel_mean"),
+            r"if pixel_mean normalise pixels, state them as mean= and std=",
+        ),
+        (kinds("base_model.model.a.w", "base_model.model.a.lora_A.w"), r"adapter that is not merged.*merge_and_unload"),
+        (kinds("x", "y", "z"), r"named by another library.*torch\.onnx\.export.* onnx:FILE"),
         (kinds("x", "y", "z"), "weights of another architecture, or named by another library"),
     ],
 )
 def test_a_misfit_names_tensors_cause_and_remedy(found: dict[str, TensorKind], cause: str) -> None:
     with pytest.raises(WeightsError, match=f"^w does not fit net: .*{cause}"):
         check_fit(kinds("a.w", "a.b", "fc.weight"), found, "w", "net", ["fc"])
+
+
+def test_position_embeddings_of_another_size_ask_for_the_size_of_the_pictures() -> None:
+    with pytest.raises(WeightsError, match="pictures of another size; state the size of its training"):
+        check_fit(kinds("pos_embed", "a"), {**kinds("a"), **kinds("pos_embed", shape=(9, 3))}, "w", "net")
 
 
 def test_counters_that_inference_does_not_read_may_lack() -> None:

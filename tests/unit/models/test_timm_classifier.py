@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import copytree
 
 import numpy as np
 import pytest
@@ -159,11 +160,33 @@ def test_wrong_preprocessing_is_refused(directory: Path, option: str, reason: st
         catalog.describe("classifier", f"timm:{directory}?{option}")
 
 
-def test_a_size_that_the_architecture_cannot_take_is_refused(tmp_path: Path) -> None:
-    save_file(timm.create_model("test_vit", num_classes=3).state_dict(), tmp_path / "w.safetensors")
-    spec = f"timm:test_vit?weights={tmp_path / 'w.safetensors'}"
-    with pytest.raises(SpecError, match=r"takes pictures of 160×160 alone, not of 96×96"):
-        catalog.describe("classifier", f"{spec}&size=96")
+def test_a_transformer_is_built_for_the_size_that_is_stated_and_no_other(directory: Path, tmp_path: Path) -> None:
+    module = timm.create_model("test_vit", num_classes=3, img_size=96).eval()
+    save_file(module.state_dict(), tmp_path / "w.safetensors")
+    spec = f"timm:test_vit?weights={tmp_path / 'w.safetensors'}&device=cpu"
+    classifier = catalog.classifier(f"{spec}&size=96")
+    picture = np.random.default_rng(0).integers(0, 255, (120, 130, 3), np.uint8)
+    prepare = create_transform(**resolve_model_data_config(module, {"img_size": 96}, use_test_size=True))
+    with torch.no_grad():
+        expected = module(prepare(Image.fromarray(picture))[None])
+    np.testing.assert_allclose(classifier.logits([picture], [""]), expected, atol=1e-5)
+    for wrong in (spec, f"{spec}&size=64"):
+        with pytest.raises(WeightsError, match="pictures of another size; state the size of its training"):
+            catalog.describe("classifier", wrong)
+    save_for_hf(timm.create_model("test_vit", num_classes=3), tmp_path / "of 160", safe_serialization=True)
+    config = json.loads((tmp_path / "of 160" / "config.json").read_text())
+    config["pretrained_cfg"]["fixed_input_size"] = True
+    (tmp_path / "of 160" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(SpecError, match="takes pictures of 160×160 alone, not of 96×96"):
+        catalog.describe("classifier", f"timm:{tmp_path / 'of 160'}?size=96")
+
+
+def test_shards_are_no_whole_file(directory: Path, tmp_path: Path) -> None:
+    directory = Path(copytree(directory, tmp_path / "copy"))
+    (directory / "model.safetensors").rename(directory / "model-00001-of-00002.safetensors")
+    for spec in (f"timm:{directory}", f"timm:test_resnet?weights={directory}/model-00001-of-00002.safetensors"):
+        with pytest.raises(WeightsError, match=r"in shards \(model-00001-of-00002\.safetensors\).* into one file"):
+            catalog.describe("classifier", spec)
 
 
 def test_an_interpolation_that_is_drawn_for_each_picture_is_refused(tmp_path: Path) -> None:

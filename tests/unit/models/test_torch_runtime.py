@@ -15,7 +15,7 @@ from torchvision.models import mobilenet_v2, vit_b_16
 from torchvision.transforms._presets import ImageClassification
 
 from c2b_ray.config.placement import Computing
-from c2b_ray.errors import SpecError
+from c2b_ray.errors import ServiceError, SpecError, WeightsError
 from c2b_ray.models import devices
 from c2b_ray.models.batched_run import Runtime
 from c2b_ray.models.catalog import parse
@@ -92,6 +92,31 @@ def answers(dtype: torch.dtype) -> Floats:
     labels = tuple(f"label_{i}" for i in range(20))
     classifier = TorchClassifier(network(), TRANSFORM, labels, "r", Runtime(CPU, 4, dtype))
     return classifier.logits(photographs(), [""] * 6)
+
+
+class Failing(nn.Linear):
+    """A linear layer that fails where it computes, as a device without memory or a broken library does."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if not input.is_meta:
+            raise RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED")
+        return super().forward(input)
+
+
+@pytest.mark.parametrize(
+    ("head", "error", "message"),
+    [
+        (Failing(32, 20), ServiceError, "failed on the cpu, and the size of the pictures is not why: .*cuDNN"),
+        (nn.Linear(33, 20), WeightsError, "fails on pictures as they are prepared for it"),
+    ],
+)
+def test_pictures_are_blamed_only_where_the_module_does_not_take_their_shape(
+    head: nn.Module, error: type[Exception], message: str
+) -> None:
+    module = nn.Sequential(*list(network().children())[:-1], head)
+    classifier = TorchClassifier(module, TRANSFORM, tuple("abcdefghijklmnopqrst"), "r", Runtime(CPU, 4))
+    with pytest.raises(error, match=message):
+        classifier.logits(photographs(), [""] * 6)
 
 
 def test_half_precision_answers_as_float32_does_to_within_its_rounding() -> None:

@@ -48,6 +48,17 @@ def test_pickles_are_refused_by_name_and_by_content(tmp_path: Path) -> None:
             weights.read_safetensors(tmp_path / name)
 
 
+def test_files_of_keras_and_a_trainings_folder_say_what_to_give_instead(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"\.h5 files are TensorFlow's; export the model to ONNX .* onnx:FILE"):
+        weights.checked(tmp_path / "w.h5")
+    with pytest.raises(WeightsError, match=r"holds no \.safetensors.*write it with save_pretrained"):
+        weights.directory(str(tmp_path), "hf:x", None, [])
+    (tmp_path / "checkpoint-500").mkdir()
+    save_file({"a": torch.zeros(1)}, tmp_path / "checkpoint-500" / "model.safetensors")
+    with pytest.raises(WeightsError, match=r"its subfolders do: name one, such as .*checkpoint-500"):
+        weights.directory(str(tmp_path), "hf:x", None, [])
+
+
 def test_a_header_whose_length_looks_like_a_pickle_is_none(tmp_path: Path) -> None:
     # A header of 0x280 bytes begins with 80 02, as a pickle of protocol 2 does.
     path = tmp_path / "w.safetensors"

@@ -1,10 +1,13 @@
 """Answers of a classifier, and which of them count as right."""
 
+import pickle
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from c2b_ray.errors import ConfigError
+from c2b_ray.errors import ConfigError, ServiceError, WeightsError
+from c2b_ray.models.json_service import RequestRefused
 from c2b_ray.steps import classify
 from c2b_ray.steps.answers import UNDECIDED, answers_of
 from c2b_ray.steps.classify import Classes, answers, classification, predict
@@ -70,6 +73,22 @@ def test_bad_images_and_nan_logits_are_rows_with_an_error_in_their_place():
     assert "not numbers" in rows[2]["error"]
     assert rows[1]["error"]
     assert len(model.seen) == 3
+
+
+@pytest.mark.parametrize(
+    "error", [WeightsError("fails on pictures"), RequestRefused("refused", "reply"), ServiceError("x:y is dead")]
+)
+def test_a_model_that_fails_is_named_once_also_where_the_error_comes_from_another_process(error):
+    class Failing(Fixed):
+        def logits(self, images, keys):
+            raise error
+
+    model = Failing(["bus", "boat"], [[1, 0]])
+    with pytest.raises(type(error), match=r"^x:y") as raised:
+        predict(table(GOOD), model, classification("x:y", model, ["bus", "boat"], None))
+    assert str(raised.value).count("x:y") == 1
+    again = pickle.loads(pickle.dumps(raised.value))  # as Ray carries it; no weights are ever read so
+    assert (type(again), str(again)) == (type(error), str(raised.value))
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,21 @@ def test_files_that_are_no_images_links_and_rows_without_a_file_are_counted(tmp_
     }
 
 
+def test_masks_beside_their_pictures_are_no_images_and_this_is_said(tmp_path: Path) -> None:
+    kept = ["bus/a.jpg", "bus/a_mask.jpg", "bus/b (1).png", "bus/mask.png", "bus/c_mask.png", "tram/a_mask.png"]
+    masks = ["bus/a_mask.png", "bus/a.seg.png", "bus/b (1)_mask.png", "bus/b (1)_mask_1.png", "bus/a_Segmentation.tif"]
+    files(tmp_path, *kept, *masks)
+    table = LabelledTable(str(tmp_path))
+    assert sorted(table.paths()) == sorted(kept)
+    (sentence,) = table.left_out.sentences()
+    assert sentence == (
+        "left out: 5 × mask of a picture beside it, by its name (a picture of its own needs another name), such as "
+        "'bus/a.seg.png'"
+    )
+    (tmp_path / "metadata.csv").write_text("file_name,weather\nbus/a.jpg,sun\nbus/a_mask.png,rain\n")
+    assert sorted(LabelledTable(str(tmp_path)).paths()) == sorted([*kept, "bus/a_mask.png"])
+
+
 def test_names_that_differ_in_unicode_s_form_or_separators_alone_are_joined_and_this_is_said(tmp_path: Path) -> None:
     folder = files(tmp_path / "photos", "red/cafe\u0301.jpg", "red/b.jpg", "red/ü.jpg", "red/u\u0308.jpg")
     (folder / "metadata.csv").write_text(

@@ -24,7 +24,7 @@ from c2b_ray.audits.dataset.steps.fingerprint import (
 from c2b_ray.audits.dataset.steps.plan import Ints
 from c2b_ray.audits.failures.config import FailureRule
 from c2b_ray.audits.failures.discovery.rounds import Decisions, Truth, decide
-from c2b_ray.errors import ServiceError
+from c2b_ray.errors import ServiceError, about_model
 from c2b_ray.roles import (
     Captioner,
     Classifier,
@@ -341,7 +341,8 @@ class _Batch:
         labels = [self.wanted[index].caption.label for index in indices.tolist()]
         verdicts = []
         for judge in self.models.judges:
-            logits = judge.classifier.logits(pixels, keys)
+            with about_model(judge.name):
+                logits = judge.classifier.logits(pixels, keys)
             truths = [judge.truths[label] for label in labels]
             truth = truths[0] if len(set(labels)) == 1 else Truth.stacked(truths)
             verdicts.append(

@@ -23,7 +23,7 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from c2b_ray.audits.failures.config import FailureRule
-from c2b_ray.errors import ConfigError, SourceError
+from c2b_ray.errors import ConfigError, SourceError, about_model
 from c2b_ray.roles import Classifier, Floats, GenerationRequest, ImageGenerator, Pixels
 from c2b_ray.steps.classify import NO_ANSWER, SAME
 from c2b_ray.steps.decode import decoded
@@ -357,7 +357,9 @@ def _count(
     usable: list[RoundSample], classifier: Classifier, decider: AnswerRules, order: OrderRow, tally: _Tally
 ) -> None:
     pixels = [sample.pixels for sample in usable if sample.pixels is not None]
-    decisions = decider.decide(classifier.logits(pixels, [sample.key for sample in usable]), order["label"])
+    with about_model(decider.classifier):
+        logits = classifier.logits(pixels, [sample.key for sample in usable])
+    decisions = decider.decide(logits, order["label"])
     tally.draws += int(decisions.answered.sum())
     tally.failures += int(decisions.failed.sum())
     if not decisions.answered.all():
@@ -450,7 +452,8 @@ def answer_images(batch: pa.Table, models: LabelledModels) -> pa.Table:
     names = batch["name"].to_pylist()
     result: list[AnswerRow] = []
     for classifier, decider in models.classifiers:
-        logits, undecoded = files.logits(range(len(rows)), keys, classifier)
+        with about_model(decider.classifier):
+            logits, undecoded = files.logits(range(len(rows)), keys, classifier)
         for index, (row, name, label) in enumerate(zip(rows, names, labels, strict=True)):
             answer_id = decider.round_id(name, label)
             if answer_id in ids[index]:

@@ -22,9 +22,9 @@ def test_names_spellings_and_synonyms_in_this_order():
         "Grey cat": ("spelling", (4,)),
         "tinca_tinca": ("name", (5,)),
     }
-    assert matching.needs_map
+    assert matching.needs_map(labels)
     assert matching.label_map(labels)["automobile"] == ["car"]
-    assert not match_classes(["bus", "car"], labels).needs_map
+    assert not match_classes(["bus", "car"], labels).needs_map(labels)
 
 
 def test_a_class_without_a_label_is_left_open_with_the_nearest():
@@ -94,3 +94,10 @@ def test_kinds_hold_the_categories_of_geirhos_et_al():
     assert kinds["keyboard"] == {508, 878}
     assert kinds["elephant"] == {385, 386}
     assert kinds["boat"] >= {472, 554, 625, 814, 914}
+
+
+def test_a_class_that_is_one_name_of_its_label_needs_a_map_to_it() -> None:
+    labels = ["tench, Tinca tinca", "goldfish"]
+    matching = match_classes(["tench", "goldfish"], labels)
+    assert matching.needs_map(labels)
+    assert matching.label_map(labels) == {"tench": ["tench, Tinca tinca"], "goldfish": ["goldfish"]}
