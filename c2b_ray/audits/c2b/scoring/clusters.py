@@ -118,6 +118,20 @@ def cluster_sums(
     return ClusterSums(names, sums, images)
 
 
+def effective_answers(answers: CellAnswers, rows: Ints, clusters: Ints, confidence: float) -> float:
+    """Returns the number of independent images that give the share of right answers to these rows an interval as wide;
+    at most how many are answered. `clusters`: of each row of the cells; `rows`: of images of any cells."""
+    rows = rows[answers.answered[rows]]
+    names, column = np.unique(clusters[rows], return_inverse=True)
+    if not len(rows):
+        return 0.0
+    sums, images = (
+        np.bincount(column, weights).astype(np.float64)[None, :]
+        for weights in (answers.right[rows].astype(np.float64), np.ones(len(rows)))
+    )
+    return float(ClusterSums(names, sums, images).effective(confidence)[0])
+
+
 def add_cluster_sums(parts: Sequence[ClusterSums]) -> ClusterSums:
     """Returns the cells of all parts as those of one table, in which a cluster has one column."""
     names = np.unique(np.concatenate([part.clusters for part in parts]))

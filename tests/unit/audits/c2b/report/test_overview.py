@@ -153,11 +153,11 @@ def test_accuracy_of_a_class_is_over_its_images_each_counted_once(tmp_path: Path
     run = make_run(tmp_path / "run", recipe)
     doubled = pa.concat_tables([run.draws, run.draws])
     given = taken(run.captions, doubled, run.predictions, {"m"})
-    assert given["m"]["bus"].total() == 9 * 20
+    assert given["m"]["bus"].names.total() == 9 * 20
     (article,) = overview_article(ranked(run.scores), {"m": "M"}, given, 0.95, {})
     map_of_m = article.blocks[-1]
     _, accuracy, taken_for, *_ = next(row.cells for row in map_of_m.lines if row.cells[0].text == "bus")
-    wrong = 180 - given["m"]["bus"]["bus"]
+    wrong = 180 - given["m"]["bus"].names["bus"]
     assert accuracy.text == f"{100 * (1 - wrong / 180):.0f}\u202f%"
     assert taken_for.text in ("boat", "umbrella")
     assert taken_for.lines[0].endswith(f"of {wrong} wrong")
