@@ -210,7 +210,8 @@ def page_of(
     ]
     present = {section.link for section in sections} | {article.link for article in (*of_cells, *evidence)}
     rejected, blank_rows = run.rejected, manifest.get("blank_rows")
-    dropped = drops(rejected, run.read("pool"), tables.draws, tables.images, cells, blank_rows)
+    unused = blank_rows, manifest.get("other_rows")
+    dropped = drops(rejected, run.read("pool"), tables.draws, tables.images, cells, *unused)
     run_method = method(manifest)
     last = made(
         run_method,
