@@ -333,7 +333,8 @@ def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[st
         cells = drawn.without_copies(distinct.pictures(drawn.ids))
         all_scores = grouped(settled(all_scores, looks(run, config), thresholds, _goal(run, config)), cells, config.tau)
     derived = {str(derived_attribute["attribute"]) for derived_attribute in run.manifest.get("derived", [])}
-    if derived and config.metric in ("accuracy", "recall"):  # what right answers alone can tell
+    # What right answers alone can tell, of images whose other attributes are known.
+    if config.metric in ("accuracy", "recall") and (derived or (config.images.sources == ("labelled",) and not rough)):
         drawn = images_of_cells(captions, draws)
         cells = drawn.without_copies(distinct.pictures(drawn.ids))
         answers = {name: answers_of(predictions, name).to(cells) for name in config.classifiers}

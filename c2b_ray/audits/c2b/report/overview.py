@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -254,7 +255,8 @@ def pooled_article(
         return []
     found = strongest_pooled(rows)
     more = words.further(len(found), MOST_FINDINGS, "in the run’s pooled.parquet")
-    told = [_pooled_row(row, cells, names, confidence) for row in found[:MOST_FINDINGS]]
+    repeated = repeated_findings(cells)
+    told = [_pooled_row(row, cells, names, confidence, repeated) for row in found[:MOST_FINDINGS]]
     line = Paragraph(_line(rows), "intro")
     return [Article("Over all classes", [line, *([Findings(told, more=more)] if told else [])], "pooled")]
 
@@ -266,13 +268,30 @@ def strongest_pooled(rows: Sequence[Row]) -> list[Row]:
     return sorted(findings, key=lambda row: (-round(abs(row["phi"]), 9), row["verdict"] != "against"))
 
 
-def pooled_sentence(row: Row, name: str, confidence: float) -> str:
-    """Returns a finding over all classes in one sentence."""
+def repeated_findings(cells: Sequence[Cell]) -> dict[tuple[str, str, str], str]:
+    """Returns by classifier, attribute and value what all its findings of single classes repeat: the attribute and
+    value that leads their groups, where it is of another attribute, and the same one."""
+    findings = [cell for cell in cells if cell.is_finding]
+    leads = {(cell.classifier, cell.target_class, cell.group): cell for cell in findings if not cell.group_reason}
+    told: dict[tuple[str, str, str], set[str]] = {}
+    for cell in findings:
+        lead = leads.get((cell.classifier, cell.target_class, cell.group), cell)
+        name = "" if lead.attribute == cell.attribute else f"{lead.attribute}: {lead.bias_class}"
+        told.setdefault((cell.classifier, cell.attribute, cell.bias_class), set()).add(name)
+    return {value: next(iter(names)) for value, names in told.items() if len(names) == 1 and "" not in names}
+
+
+def pooled_sentence(
+    row: Row, name: str, confidence: float, repeated: Mapping[tuple[str, str, str], str] = MappingProxyType({})
+) -> str:
+    """Returns a finding over all classes in one sentence. `repeated`: as `repeated_findings` returns it."""
+    other = repeated.get((row["classifier"], row["attribute"], row["bias_class"]))
+    same = f"; of each class it says the same as {other}" if other else ""
     interval = words.signed_range(row["phi_low"], row["phi_high"])
     return (
         f"Over {words.plural(row['classes'], 'class', 'classes')}, {name} does {ADVERBS[row['verdict']]} when "
         f"{row['attribute']} is {row['bias_class']} (φ{words.FIXED}{words.signed(row['phi'])}, "
-        f"{words.percent(confidence)} interval {interval}, {words.plural(row['n'], 'image')}{_caveats(row)})."
+        f"{words.percent(confidence)} interval {interval}, {words.plural(row['n'], 'image')}{_caveats(row)}){same}."
     )
 
 
@@ -295,7 +314,13 @@ def _line(rows: Sequence[Row]) -> str:
     )
 
 
-def _pooled_row(row: Row, cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> FoundRow:
+def _pooled_row(
+    row: Row,
+    cells: Sequence[Cell],
+    names: Mapping[str, str],
+    confidence: float,
+    repeated: Mapping[tuple[str, str, str], str],
+) -> FoundRow:
     """Returns a finding, with φ of the value for each class beneath, strongest first."""
     value = (row["classifier"], row["attribute"].lower(), row["bias_class"].lower())
     of_value = [c for c in cells if (c.classifier, c.attribute.lower(), c.bias_class.lower()) == value and c.size >= 0]
@@ -306,7 +331,7 @@ def _pooled_row(row: Row, cells: Sequence[Cell], names: Mapping[str, str], confi
     further = (
         f" and {words.count(len(of_value) - MOST_POOLED_CLASSES)} more" if len(of_value) > MOST_POOLED_CLASSES else ""
     )
-    sentence = pooled_sentence(row, names[row["classifier"]], confidence)
+    sentence = pooled_sentence(row, names[row["classifier"]], confidence, repeated)
     return FoundRow(row["verdict"], SIGNS[row["verdict"]], sentence, [f"{', '.join(listed)}{further}"])
 
 

@@ -32,7 +32,12 @@ from c2b_ray.audits.c2b.report.look_answers import (
     named_sentence,
 )
 from c2b_ray.audits.c2b.report.method import ACCURACY, DerivedValues, compared_by, metric_named, right_line, shown
-from c2b_ray.audits.c2b.report.overview import effective_of_all, pooled_sentence, strongest_pooled
+from c2b_ray.audits.c2b.report.overview import (
+    effective_of_all,
+    pooled_sentence,
+    repeated_findings,
+    strongest_pooled,
+)
 from c2b_ray.audits.c2b.report.ranking import Cell, Group, cells_of, leading, ranked, strongest_first
 from c2b_ray.audits.c2b.report.undetermined import copies_line, one_caption_line
 from c2b_ray.audits.c2b.run import C2BRun
@@ -68,7 +73,8 @@ def summary(run: C2BRun) -> Summary:
     pooled = strongest_pooled(run.read("pooled").to_pylist())
     pairs = strongest(run.intersections.to_pylist())
     confidence = 1 - config.alpha
-    lines = [pooled_sentence(row, row["classifier"], confidence) for row in pooled[:MOST_ROWS]]
+    repeated = repeated_findings(cells)
+    lines = [pooled_sentence(row, row["classifier"], confidence, repeated) for row in pooled[:MOST_ROWS]]
     lines += ["".join(span.text for span in sentence(row, row["classifier"], confidence)) for row in pairs[:MOST_ROWS]]
     perturbed = run.read("perturbations").to_pylist()
     perturbation_groups = perturbations.strongest(perturbed)
