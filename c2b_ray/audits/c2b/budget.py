@@ -24,7 +24,7 @@ from c2b_ray.audits.c2b.sampling.selection import captions_of, cells_of, cells_t
 from c2b_ray.audits.c2b.sampling.settled import Goal, LookEvidence, evidence_of, open_groups, settled
 from c2b_ray.audits.c2b.scoring.clusters import Clusters
 from c2b_ray.audits.c2b.scoring.estimates import ReadValues
-from c2b_ray.audits.c2b.scoring.findings import agreement, confirmed, explained, grouped, to_confirm
+from c2b_ray.audits.c2b.scoring.findings import agreement, confirmed, explained, grouped, several_found, to_confirm
 from c2b_ray.audits.c2b.scoring.metric import LabelSets, Measure
 from c2b_ray.audits.c2b.scoring.pairs import PairImages, score_pairs
 from c2b_ray.audits.c2b.scoring.score import scored
@@ -334,7 +334,7 @@ def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[st
         all_scores = grouped(settled(all_scores, looks(run, config), thresholds, _goal(run, config)), cells, config.tau)
     derived = {str(derived_attribute["attribute"]) for derived_attribute in run.manifest.get("derived", [])}
     # What right answers alone can tell, of images whose other attributes are known.
-    if config.metric in ("accuracy", "recall") and (derived or (config.images.sources == ("labelled",) and not rough)):
+    if config.metric in ("accuracy", "recall") and config.images.sources == ("labelled",) and several_found(all_scores):
         drawn = images_of_cells(captions, draws)
         cells = drawn.without_copies(distinct.pictures(drawn.ids))
         answers = {name: answers_of(predictions, name).to(cells) for name in config.classifiers}

@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from c2b_ray import stats
 from c2b_ray.audits.c2b.scoring.judge import ScoreRow
@@ -231,6 +232,12 @@ def explained(
         else:
             before.append(row)
     return pa.Table.from_pylist(rows, SCORES)
+
+
+def several_found(scores: pa.Table) -> bool:
+    """Returns whether there are findings of two attributes, of which one may explain the other."""
+    found = pc.is_in(scores["verdict"], pa.array(list(OPPOSITE)))
+    return bool(pc.count_distinct(scores["attribute"].filter(found)).as_py() > 1)
 
 
 def _goes_with(row: ScoreRow, lead: ScoreRow, cells: CellImages) -> bool:
