@@ -209,8 +209,9 @@ def verification(run: C2BRun, distinct: Distinct | None) -> VerifiedImages | Non
 
 def clusters(run: C2BRun) -> Clusters | None:
     """Returns the clusters of the run's images; None where they are taken as independent."""
-    cluster = run.config.images.cluster
-    return Clusters(run.read("clusters"), cluster) if cluster is not None and run.has("clusters") else None
+    # The table first: the config of an earlier release's run may lack sections that this release reads.
+    cluster = run.config.images.cluster if run.has("clusters") else None
+    return None if cluster is None else Clusters(run.read("clusters"), cluster)
 
 
 def read_of(run: C2BRun) -> ReadValues | None:
