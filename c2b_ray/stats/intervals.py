@@ -40,6 +40,17 @@ def wilson_interval(
     return (float(low), float(high)) if low.ndim == 0 else (low, high)
 
 
+def share_interval(share: float, effective: float, confidence: float = 0.95) -> tuple[float, float]:
+    """Computes Wilson's interval (`wilson_interval`) of a share that tells as much as `effective` independent images.
+
+    Args: share: in [0, 1], NaN without images; effective: 0 or more, need not be whole; confidence: in (0, 1).
+    Returns: (low, high) in [0, 1]; NaN where `effective` is 0.
+    """
+    right, images = (np.array(number, np.float64) for number in (np.nan_to_num(share) * effective, effective))
+    low, high = wilson(right, images, np.float64(deviations(confidence)))
+    return float(low), float(high)
+
+
 @dataclass(frozen=True)
 class ContrastTest:
     """Bias scores of n cells with limits and p-values; every array is float64 (..., n), NaN where phi is.

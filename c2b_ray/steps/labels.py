@@ -25,6 +25,10 @@ TARGET = "target_class"
 MOST_NUMBERS = 10
 """A column of more distinct whole numbers than this is a measurement or an id; one of fewer may be a scale or code."""
 
+FEWEST_ROWS = 5
+"""A column with fewer rows of a value than this, on average, says which images belong together, or is an id: as an
+attribute it is hundreds of tests that none of its images could pass, and that hide what the other columns show."""
+
 TABLE = "images.table"
 ADD_ATTRIBUTES = "name those that are in `attributes`, or write `properties: true` under `images`"
 READ_IT = "`read: {model: a captioner or encoder}` under `images` reads an attribute off each image"
@@ -279,7 +283,7 @@ def no_attribute(column: pa.ChunkedArray) -> str | None:
         return "dates"
     if all(map(_FILE.match, values)):
         return "file names"
-    if len(values) > MOST_NUMBERS and len(values) > rows / 2:
+    if len(values) > MOST_NUMBERS and len(values) > rows / FEWEST_ROWS:
         return f"{len(values):,} values in {rows:,} rows"
     return None
 

@@ -80,7 +80,7 @@ from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.cells import ATTRIBUTE, images_of_cells, of_kind, pairs
 from c2b_ray.steps.draw import Ints, codes, distinct_count, image_ids
-from c2b_ray.steps.labels import TARGET
+from c2b_ray.steps.labels import MOST_NUMBERS, TARGET
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.retrieve import check_encoder
 from c2b_ray.storage import files
@@ -368,8 +368,14 @@ def _warnings(run: C2BRun, config: AuditConfig) -> list[str]:
     captions = _annotated(
         run.captions, [attribute_record["attribute"] for attribute_record in run.manifest.get("derived", [])]
     )
-    compared = {normalise(name) for name in captions["attribute"].unique().to_pylist()}
-    of_rows = {name: numbers for name, numbers in _numbers(table).items() if normalise(name) not in compared}
+    compared = {normalise(name): name for name in captions["attribute"].unique().to_pylist()}
+    of_rows = {
+        name: numbers
+        for name, numbers in _numbers(table).items()
+        # Nobody said whether a column of many values is compared for its own sake, or is one of scenes.
+        if normalise(name) not in compared or (not config.attributes and int(numbers.max(initial=-1)) >= MOST_NUMBERS)
+    }
+    attribute_of = {name: compared[normalise(name)] for name in of_rows if normalise(name) in compared}
     if not of_rows:
         return []
     cells = images_of_cells(captions, run.draws)
@@ -380,7 +386,8 @@ def _warnings(run: C2BRun, config: AuditConfig) -> list[str]:
         columns[name][image[image >= 0]] = numbers[image >= 0]
     predictions = run.predictions
     answers = {name: answers_of(predictions, name).to(cells) for name in config.classifiers}
-    return [str(column) for column in answered_alike(answers, duplicates(run).pictures(cells.ids), columns)]
+    pictures = duplicates(run).pictures(cells.ids)
+    return [str(column) for column in answered_alike(answers, pictures, columns, attribute_of)]
 
 
 def _annotated(captions: pa.Table, derived: Sequence[str]) -> pa.Table:

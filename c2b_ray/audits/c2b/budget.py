@@ -24,7 +24,7 @@ from c2b_ray.audits.c2b.sampling.selection import captions_of, cells_of, cells_t
 from c2b_ray.audits.c2b.sampling.settled import Goal, LookEvidence, evidence_of, open_groups, settled
 from c2b_ray.audits.c2b.scoring.clusters import Clusters
 from c2b_ray.audits.c2b.scoring.estimates import ReadValues
-from c2b_ray.audits.c2b.scoring.findings import agreement, confirmed, explained, grouped, to_confirm
+from c2b_ray.audits.c2b.scoring.findings import agreement, confirmed, explained, grouped, several_found, to_confirm
 from c2b_ray.audits.c2b.scoring.metric import LabelSets, Measure
 from c2b_ray.audits.c2b.scoring.pairs import PairImages, score_pairs
 from c2b_ray.audits.c2b.scoring.score import scored
@@ -209,8 +209,9 @@ def verification(run: C2BRun, distinct: Distinct | None) -> VerifiedImages | Non
 
 def clusters(run: C2BRun) -> Clusters | None:
     """Returns the clusters of the run's images; None where they are taken as independent."""
-    cluster = run.config.images.cluster
-    return Clusters(run.read("clusters"), cluster) if cluster is not None and run.has("clusters") else None
+    # The table first: the config of an earlier release's run may lack sections that this release reads.
+    cluster = run.config.images.cluster if run.has("clusters") else None
+    return None if cluster is None else Clusters(run.read("clusters"), cluster)
 
 
 def read_of(run: C2BRun) -> ReadValues | None:
@@ -333,7 +334,8 @@ def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[st
         cells = cell_images.without_copies(distinct.pictures(cell_images.ids))
         all_scores = grouped(settled(all_scores, looks(run, config), thresholds, _goal(run, config)), cells, config.tau)
     derived = {str(derived_attribute["attribute"]) for derived_attribute in run.manifest.get("derived", [])}
-    if derived and config.metric in ("accuracy", "recall"):  # what right answers alone can tell
+    # What right answers alone can tell, of images whose other attributes are known.
+    if config.metric in ("accuracy", "recall") and config.images.sources == ("labelled",) and several_found(all_scores):
         cell_images = images_of_cells(captions, draws)
         cells = cell_images.without_copies(distinct.pictures(cell_images.ids))
         answers = {name: answers_of(predictions, name).to(cells) for name in config.classifiers}

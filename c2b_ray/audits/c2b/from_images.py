@@ -53,6 +53,7 @@ _NEAREST = 3
 _NUMBERED = re.compile(r"(?:n\d{8}|\d{1,4})[\s._-]+(?=\D)")
 """What folders may have before a class's name: `001.Black_footed_Albatross` (CUB), `n02085620-Chihuahua` (dogs)."""
 _SYNSET = re.compile(r"n\d{8}")
+_NO_LABEL = "no label is called so"
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ def _match_of(
                 unmatched[name] = Unmatched(name, f"{len(positions)} labels are called so", listed)
                 break
         else:
-            unmatched[name] = Unmatched(name, "no label is called so", _nearest(name, names))
+            unmatched[name] = Unmatched(name, _NO_LABEL, _nearest(name, names))
     matches, ambiguous = _apart(by_class, labels)
     reasons = [ambiguous.get(name) or unmatched.get(name) for name in classes]
     return LabelMatches(matches, tuple(left_over for left_over in reasons if left_over is not None))
@@ -394,7 +395,8 @@ def drafted(
         **({"language_model": choices.language_model} if choices.language_model else {}),
     }
     assumed = [matching.assumed] if matching.assumed else []
-    warnings = (*_left_out(matching, counts), *assumed)
+    lists_answers = any(fact.name == "probabilities" for one in descriptions.values() for fact in one.facts)
+    warnings = (*_left_out(matching, counts, lists_answers), *assumed)
     sentences = [
         _of_images(location, table, counts),
         *_of_columns(columns, table),
@@ -713,10 +715,17 @@ def default_task(classes: Sequence[str]) -> str:
     return f"Tell which of {len(classes):,} {'class' if len(classes) == 1 else 'classes'} a picture shows."
 
 
-def _left_out(matching: LabelMatches, counts: Mapping[str, int]) -> list[str]:
+def _left_out(matching: LabelMatches, counts: Mapping[str, int], lists_answers: bool) -> list[str]:
+    """`lists_answers`: whether the labels are those of the answers of a table: others are not known from it."""
     lines = []
     for absent in matching.unmatched:
         hint = f"; the nearest: {', '.join(absent.nearest)}" if absent.nearest else ""
+        if lists_answers and absent.why == _NO_LABEL:
+            hint += (
+                ". If the classifier has the label and never gave it, all these answers are wrong, and shares of right "
+                "answers leave them out: list its labels in a file, one a line, and write `?labels=FILE` behind the "
+                "table's name"
+            )
         lines.append(
             f"{absent.target_class} ({_images(counts[absent.target_class])}) is not audited: {absent.why}{hint}"
         )

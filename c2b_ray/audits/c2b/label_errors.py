@@ -5,7 +5,8 @@
 A confident disagreement of the classifier may be its own error: where it fails in fog, it fails confidently. An encoder
 that never saw the labels is a witness of its own. An image is listed where most of its neighbours there are labelled as
 the classifier answered, and fewer as the image is. Without an encoder nothing tells a wrong model from a wrong label,
-so that images in cells where the classifier is found to be worse are left out. It composes steps and the run;
+so that images in cells where the classifier is found to be worse are not listed; the scores are without them too, and
+say how much wrong labels could explain at most. It composes steps and the run;
 `stats.read_values` has the formulas.
 """
 
@@ -112,12 +113,14 @@ def _tables(run: C2BRun, config: AuditConfig, revision: str | None) -> dict[str,
     )
     for classifier in config.classifiers:
         of_classifier = predictions.filter(pc.equal(predictions["classifier"], classifier))
-        known_bad = (
-            _in_findings(run.scores, classifier, captions, draws) if vectors is None else pa.array([], pa.string())
-        )
-        suspect_rows = _suspects(images, of_classifier, vectors, known_bad)
-        rows += [{"classifier": classifier, **row} for row in suspect_rows]
+        suspect_rows = _suspects(images, of_classifier, vectors)
         suspects = pa.array([row["image_id"] for row in suspect_rows], pa.string())
+        if vectors is None:
+            # Nothing tells a weak classifier from wrong labels there. The scores are without them all the same: to
+            # leave out the contradictions of the other cells alone would make every finding larger.
+            known_bad = set(_in_findings(run.scores, classifier, captions, draws).to_pylist())
+            suspect_rows = [row for row in suspect_rows if row["image_id"] not in known_bad]
+        rows += [{"classifier": classifier, **row} for row in suspect_rows]
         other_draws = draws.filter(pc.invert(pc.is_in(draws["image_id"], suspects)))
         scores_without.append(scored_as_before(captions, other_draws, predictions, [classifier], thresholds)[0])
     errors = pa.Table.from_pylist([row | {"key": None} for row in rows], LABEL_ERRORS)
@@ -163,7 +166,6 @@ def _suspects(
     images: _Labelled,
     predictions: pa.Table,
     vectors: np.ndarray[Any, np.dtype[np.float32]] | None,
-    known_bad: pa.Array,
 ) -> list[dict[str, Any]]:
     """Returns a row for each suspected image, the answer of the largest probability first."""
     predictions = predictions.filter(pc.is_valid(predictions["probabilities"]))
@@ -173,11 +175,8 @@ def _suspects(
     probabilities[numbers[numbers >= 0]] = np.reshape(flat, (-1, len(images.classes)))[numbers >= 0]
     answers = confident_disagreements(images.label, probabilities)
     suspected = np.flatnonzero(answers >= 0)
-    if vectors is None:
-        left_out = images.ids.numbers(pa.chunked_array([known_bad], pa.string()))
-        suspected = suspected[~np.isin(suspected, left_out)]
-        votes = None
-    else:
+    votes = None
+    if vectors is not None:
         votes = neighbours(vectors, images.label, suspected, answers[suspected], NEIGHBOURS)
         agree = (votes.answer >= MAJORITY) & (votes.answer > votes.label)
         suspected, votes = suspected[agree], replace(votes, answer=votes.answer[agree], label=votes.label[agree])

@@ -186,10 +186,19 @@ def _written(
     blank, warnings = _remarks(config, table, attributes, proposals, each)
     _warn(steps, warnings)
     notes: dict[str, object] = {"blank_rows": blank, "left_out": table.left_out.as_dict(), "warnings": warnings}
+    if others := _of_other_classes(labels, config.classes):
+        notes["other_rows"] = others
     if attributes.derived:
         notes["derived"] = [attribute.record() for attribute in attributes.derived]
     run.update({"models": {"table": {"spec": str(config.images.table), "revision": revision}}, **notes})
     return captions, draws, further
+
+
+def _of_other_classes(labels: pa.Table, classes: Sequence[str]) -> int:
+    """Counts the rows whose class is known and not audited."""
+    targets = ComparedColumn.of(labels, TARGET)
+    audited = np.logical_or.reduce([targets.equal(name) for name in classes])
+    return int((~audited & ~targets.missing).sum()) if targets.held is None else 0
 
 
 def _warn(steps: Steps, warnings: Sequence[str]) -> None:

@@ -62,7 +62,8 @@ _COSINE = 1.01
 
 
 class C2BManifest(Manifest):
-    """`blank_rows`: for each column of a labelled table, the rows of the audit's classes without a value.
+    """`blank_rows`: for each column of a labelled table, the rows of the audit's classes without a value. `other_rows`:
+    the rows of classes that are not audited.
     `setup`: what the answers show about how the classifiers are set up. `derived`: attributes that were cut from
     measurements or columns of numbers and dates, or come from a model (`hypotheses.derived.Derived.record`).
     `rule`: when an answer is right, in words, where that follows from the classifiers and the config's `threshold`.
@@ -71,6 +72,7 @@ class C2BManifest(Manifest):
     budget: dict[str, Any] | None = None
     perturbed: dict[str, Any] | None = None
     blank_rows: dict[str, int] | None = None
+    other_rows: int | None = None
     setup: list[dict[str, Any]] | None = None
     derived: list[dict[str, Any]] | None = None
     rule: str | None = None

@@ -86,9 +86,13 @@ def test_what_looks_like_an_id_or_a_measurement_is_no_attribute_unless_it_is_nam
         file=["a.jpg", "b.jpg"] * 20,
         day=["2024-01-01", "2024-01-02"] * 20,
         one=["x"] * 40,
+        uploader=[f"user {i % 11}" for i in rows],
+        place=[f"place {i % 10}" for i in rows],
     )
-    assert chosen(labels, None) == {"weather": ["fog", "rain"], "lanes": ["0", "1", "2", "3"]}
+    places = [f"place {i}" for i in range(10)]  # four images each too, and few values
+    assert chosen(labels, None) == {"weather": ["fog", "rain"], "lanes": ["0", "1", "2", "3"], "place": places}
     assert left_out(labels) == {
+        "uploader": "11 values in 40 rows",
         "id": "40 values in 40 rows",
         "width": "20 different numbers",
         "score": "numbers",

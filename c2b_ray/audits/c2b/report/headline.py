@@ -22,7 +22,7 @@ from c2b_ray.report import blocks, words
 from c2b_ray.report.blocks import Bar, Segment, Table
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Column, Sentence, Span
-from c2b_ray.stats import wilson_interval
+from c2b_ray.stats.intervals import share_interval
 
 
 def unfinished(manifest: Mapping[str, Any]) -> str:
@@ -178,13 +178,15 @@ CAUSES = (
 @dataclass(frozen=True)
 class Accuracy:
     """A classifier's right answers on the images of an audit. `balanced`: the mean of its classes' accuracies, in which
-    a class of many images counts no more than one of few."""
+    a class of many images counts no more than one of few. `independent`: the share of the images that as many
+    independent ones would be: below 1 where images come in clusters."""
 
     classifier: str
     right: int
     images: int
     balanced: float
     classes: int
+    independent: float = 1.0
 
     @property
     def implausible(self) -> bool:
@@ -218,11 +220,11 @@ def accuracies(cells: Sequence[Cell], each: bool = False) -> list[Accuracy]:
 def accuracy_line(accuracy: Accuracy, confidence: float) -> str:
     if not accuracy.images:
         return f"{accuracy.classifier}: no image has an answer."
-    low, high = wilson_interval(accuracy.right, accuracy.images, confidence)
+    share = accuracy.right / accuracy.images
+    low, high = share_interval(share, accuracy.images * accuracy.independent, confidence)
     return (
         f"{accuracy.classifier}: {words.count(accuracy.right)} of {words.plural(accuracy.images, 'answer')} "
-        f"{'is' if accuracy.images == 1 else 'are'} right ({words.percent(accuracy.right / accuracy.images)}; "
-        f"{words.percent_range(float(low), float(high))})."
+        f"{'is' if accuracy.images == 1 else 'are'} right ({words.percent(share)}; {words.percent_range(low, high)})."
     )
 
 

@@ -27,7 +27,7 @@ _WITNESS = (
 _ALONE = (
     "Each is an answer that contradicts the label with confidence (confident learning). No encoder was named, so that "
     "nothing tells a wrong label from a wrong answer; images of cells where the classifier is found to be worse are "
-    "left out. `label_errors: {encoder: SPEC}` asks for a second witness."
+    "not listed. `label_errors: {encoder: SPEC}` asks for a second witness."
 )
 
 
@@ -52,7 +52,9 @@ def label_errors_section(
     for classifier, name in names.items():
         before, after = (_of(table, classifier) for table in (scores, scores_without))
         if before:
-            of_classifiers.append((name, _of_classifier(by_classifier.get(classifier, []), before, after, thumbnails)))
+            rows = by_classifier.get(classifier, [])
+            has_witness = config.label_errors.encoder is not None
+            of_classifiers.append((name, _of_classifier(rows, before, after, thumbnails, has_witness)))
     if not of_classifiers:
         return []
     blocks: list[Block] = [Paragraph(_WITNESS if config.label_errors.encoder else _ALONE)]
@@ -62,19 +64,24 @@ def label_errors_section(
 
 
 def _of_classifier(
-    rows: Sequence[Mapping[str, Any]], before: Sequence[Cell], after: Sequence[Cell], thumbnails: Mapping[str, str]
+    rows: Sequence[Mapping[str, Any]],
+    before: Sequence[Cell],
+    after: Sequence[Cell],
+    thumbnails: Mapping[str, str],
+    has_witness: bool,
 ) -> list[Block]:
-    """Returns how many there are, what the scores and verdicts would be without them, and pictures."""
-    if not rows:
+    """Returns how many there are, what the scores and verdicts would be without them, and pictures. `has_witness`:
+    whether an encoder was asked."""
+    if sum(cell.n for cell in before) == sum(cell.n for cell in after):
         return [Paragraph("No image is suspected of a wrong label.")]
     pictures = tuple(_picture(row, thumbnails) for row in rows[:MOST_PICTURES])
     changes = _changes(before, after)[:MOST_CHANGES]
-    blocks: list[Block] = [Paragraph(f"{_line(rows)} {_without(before, after)}")]
+    blocks: list[Block] = [Paragraph(f"{_line(rows)} {_without(before, after, has_witness)}")]
     if changes:
         blocks.append(Items(changes, style=""))
-    blocks.append(
-        Galleries([Gallery("wrong", "?", "Label, and what the classifier answered", pictures)], style="alone", level=3)
-    )
+    if pictures:
+        gallery = Gallery("wrong", "?", "Label, and what the classifier answered", pictures)
+        blocks.append(Galleries([gallery], style="alone", level=3))
     if more := words.further(len(rows), MOST_PICTURES, "in the run’s label_errors.parquet"):
         blocks.append(Paragraph(more, "beneath"))
     return blocks
@@ -104,6 +111,8 @@ def _of(scores: pa.Table, classifier: str) -> list[Cell]:
 
 
 def _line(rows: Sequence[Mapping[str, Any]]) -> str:
+    if not rows:
+        return "No image outside of those cells is suspected of a wrong label."
     pairs: dict[tuple[str, str], int] = {}
     for row in rows:
         pair = row["label"], row["answer"]
@@ -114,11 +123,17 @@ def _line(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"{words.count(len(rows))} {are} suspected of a wrong label{most}."
 
 
-def _without(before: Sequence[Cell], after: Sequence[Cell]) -> str:
-    shares = [_share(cells) for cells in (before, after)]
+def _without(before: Sequence[Cell], after: Sequence[Cell], has_witness: bool) -> str:
+    was, now = (words.percent(_share(cells)) for cells in (before, after))
+    if has_witness:
+        return (
+            f"Without them {now} of the answers in the cells are right in place of {was}. Each is an answer that "
+            "counts as wrong, so that these images explain no more; wrong labels that are not listed may."
+        )
     return (
-        f"Without them {words.percent(shares[1])} of the answers in the cells are right in place of "
-        f"{words.percent(shares[0])}. That is the most that they can explain: each is an answer that counts as wrong."
+        "Without every answer that contradicts its label with confidence, also in the cells whose images are not "
+        f"listed, {now} of the answers are right in place of {was}: so much, and what stands below, may be wrong "
+        "labels or the classifier’s own errors."
     )
 
 

@@ -6,20 +6,25 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.report.findings import ADVERBS, NAMES, ONE_CAPTION, SIGNS, caveats_of, key_of, value_cell
 from c2b_ray.audits.c2b.report.method import shown
 from c2b_ray.audits.c2b.report.ranking import FINDINGS, Cell, Group, Key
+from c2b_ray.audits.c2b.scoring.clusters import Clusters, effective_answers
 from c2b_ray.report import blocks, words
 from c2b_ray.report.blocks import Article, Block, Details, Findings, FoundRow, Paragraph, Table, TableRow
 from c2b_ray.report.words import Column, Span
-from c2b_ray.stats import wilson_interval
+from c2b_ray.stats.intervals import share_interval
 from c2b_ray.steps.answers import answers_of
-from c2b_ray.steps.cells import images_of_cells
+from c2b_ray.steps.cells import CellImages, images_of_cells
 from c2b_ray.steps.classify import BELOW
+from c2b_ray.steps.draw import Ints
+from c2b_ray.steps.duplicates import Distinct
 
 MOST_CLASSES = 60
 MOST_OPEN = 12
@@ -31,7 +36,7 @@ LEVELS = (0.1, 0.2, 0.4)
 def overview_article(
     groups: Sequence[Group],
     names: Mapping[str, str],
-    answers: Mapping[str, Mapping[str, Counter[str]]],
+    answers: Mapping[str, Mapping[str, Taken]],
     confidence: float,
     links: Mapping[Key, str],
 ) -> list[Article]:
@@ -63,8 +68,8 @@ def overview_article(
 
 
 _LEGEND = (
-    "Of each class: its accuracy over the images drawn for it, with its {} interval (Wilson), what it is most often "
-    "taken for, and for each attribute the value with the strongest φ."
+    "Of each class: its accuracy over the images drawn for it, copies once, with its {} interval (Wilson), what it is "
+    "most often taken for, and for each attribute the value with the strongest φ."
 )
 _KEY = (
     key_of("against"), Span(" "), key_of("for"), Span(" "),
@@ -78,7 +83,7 @@ def _map(
     of_classifier: Sequence[Group],
     groups: Sequence[Group],
     names: Mapping[str, str],
-    answers: Mapping[str, Mapping[str, Counter[str]]],
+    answers: Mapping[str, Mapping[str, Taken]],
     confidence: float,
     links: Mapping[Key, str],
 ) -> Table:
@@ -90,7 +95,9 @@ def _map(
     for target in classes[:MOST_CLASSES]:
         in_row = [by_name.get((target, attribute)) for attribute in attributes]
         heats = [heat(group, links.get(group.key, "") if group else "") for group in in_row]
-        rows.append([target, *_taken(target, answers[classifier].get(target, Counter()), confidence), *heats])
+        rows.append(
+            [target, *_taken(target, answers[classifier].get(target, Taken(Counter(), 0.0)), confidence), *heats]
+        )
     columns = [
         Column("Class"),
         Column("Accuracy", number=True),
@@ -107,18 +114,70 @@ def _map(
     )
 
 
+class Taken(NamedTuple):
+    """What the images of a class were taken for. `effective`: the number of independent images that tell as much of its
+    accuracy."""
+
+    names: Counter[str]
+    effective: float
+
+
 def taken(
-    captions: pa.Table, draws: pa.Table, predictions: pa.Table, classifiers: Collection[str]
-) -> dict[str, dict[str, Counter[str]]]:
-    """Counts, for each classifier and class, the answers on images drawn for the class, each image once."""
+    captions: pa.Table,
+    draws: pa.Table,
+    predictions: pa.Table,
+    classifiers: Collection[str],
+    distinct: Distinct | None = None,
+    clusters: Clusters | None = None,
+    confidence: float = 0.95,
+) -> dict[str, dict[str, Taken]]:
+    """Counts, for each classifier and class, the answers on images drawn for the class, each picture once."""
     cells = images_of_cells(captions, draws)
-    rows = {target: cells.rows_of_class(target) for target in dict.fromkeys(name.target_class for name in cells.names)}
-    counts: dict[str, dict[str, Counter[str]]] = {classifier: {} for classifier in classifiers}
+    rows = _rows_of_classes(cells, distinct)
+    of_row = None if clusters is None else clusters.of(cells)
+    counts: dict[str, dict[str, Taken]] = {classifier: {} for classifier in classifiers}
     for classifier in predictions["classifier"].unique().to_pylist():
         if classifier in classifiers:
             answers = answers_of(predictions, classifier).to(cells)
-            counts[classifier] = {target: answers.names(of_class) for target, of_class in rows.items()}
+            for target, of_class in rows.items():
+                names = answers.names(of_class)
+                independent = (
+                    float(names.total()) if of_row is None else effective_answers(answers, of_class, of_row, confidence)
+                )
+                counts[classifier][target] = Taken(names, independent)
     return counts
+
+
+def effective_of_all(
+    captions: pa.Table,
+    draws: pa.Table,
+    predictions: pa.Table,
+    distinct: Distinct,
+    clusters: Clusters,
+    confidence: float,
+) -> dict[str, float]:
+    """Returns for each classifier the number of independent images that tell as much of its accuracy over all classes,
+    each picture once, for each image that there is; 1 at most."""
+    cells = images_of_cells(captions, draws)
+    rows = np.concatenate([*_rows_of_classes(cells, distinct).values(), np.zeros(0, np.int64)])
+    of_row, shares = clusters.of(cells), {}
+    for classifier in predictions["classifier"].unique().to_pylist():
+        answers = answers_of(predictions, classifier).to(cells)
+        answered = int(answers.answered[rows].sum())
+        shares[classifier] = effective_answers(answers, rows, of_row, confidence) / max(answered, 1)
+    return shares
+
+
+def _rows_of_classes(cells: CellImages, distinct: Distinct | None) -> dict[str, Ints]:
+    """Returns a row of each picture of each class: the first by its id, as in a cell."""
+    pictures = np.arange(len(cells.ids)) if distinct is None else distinct.pictures(cells.ids)
+    result = {}
+    for target in cells.groups_of_class:
+        rows = cells.rows_of_class(target)
+        rows = rows[cells.ids.alphabetical(cells.image[rows])]
+        _, first = np.unique(pictures[cells.image[rows]], return_index=True)
+        result[target] = rows[first]
+    return result
 
 
 def heat(group: Group | None, link: str = "") -> blocks.Cell:
@@ -162,18 +221,19 @@ def _heat_cell(
 EMPTY = _heat_cell("empty", "", "no data", words.UNKNOWN, description="no data")
 
 
-def _taken(target: str, answers: Counter[str], confidence: float) -> tuple[blocks.Cell, blocks.Cell]:
+def _taken(target: str, answers: Taken, confidence: float) -> tuple[blocks.Cell, blocks.Cell]:
     """Returns a class's accuracy, and what it is most often taken for."""
-    images, right = answers.total(), answers[target]
-    wrong = sorted((-number, name) for name, number in answers.items() if name not in (target, BELOW))
-    low, high = wilson_interval(right, images, confidence)
-    accuracy = words.percent(right / images if images else math.nan)
-    interval = words.percent_range(float(low), float(high)) if images else ""
+    images, right = answers.names.total(), answers.names[target]
+    wrong = sorted((-number, name) for name, number in answers.names.items() if name not in (target, BELOW))
+    share = right / images if images else math.nan
+    low, high = share_interval(share, answers.effective, confidence)
+    accuracy = words.percent(share)
+    interval = words.percent_range(low, high) if images else ""
     number = words.plural(images, "image")
     mistake = blocks.Cell(style="taken")
     if wrong:
-        share = f"{words.count(-wrong[0][0])} of {words.count(images - right)} wrong"
-        mistake = blocks.Cell(wrong[0][1], [share], "taken")
+        part = f"{words.count(-wrong[0][0])} of {words.count(images - right)} wrong"
+        mistake = blocks.Cell(wrong[0][1], [part], "taken")
     return blocks.Cell(accuracy, [interval, number]), mistake
 
 
@@ -195,7 +255,8 @@ def pooled_article(
         return []
     findings = strongest_pooled(rows)
     more = words.further(len(findings), MOST_FINDINGS, "in the run’s pooled.parquet")
-    told = [_pooled_row(row, cells, names, confidence) for row in findings[:MOST_FINDINGS]]
+    repeated = repeated_findings(cells)
+    told = [_pooled_row(row, cells, names, confidence, repeated) for row in findings[:MOST_FINDINGS]]
     line = Paragraph(_line(rows), "intro")
     return [Article("Over all classes", [line, *([Findings(told, more=more)] if told else [])], "pooled")]
 
@@ -207,13 +268,30 @@ def strongest_pooled(rows: Sequence[Row]) -> list[Row]:
     return sorted(findings, key=lambda row: (-round(abs(row["phi"]), 9), row["verdict"] != "against"))
 
 
-def pooled_sentence(row: Row, name: str, confidence: float) -> str:
-    """Returns a finding over all classes in one sentence."""
+def repeated_findings(cells: Sequence[Cell]) -> dict[tuple[str, str, str], str]:
+    """Returns by classifier, attribute and value what all its findings of single classes repeat: the attribute and
+    value that leads their groups, where it is of another attribute, and the same one."""
+    findings = [cell for cell in cells if cell.is_finding]
+    leads = {(cell.classifier, cell.target_class, cell.group): cell for cell in findings if not cell.group_reason}
+    told: dict[tuple[str, str, str], set[str]] = {}
+    for cell in findings:
+        lead = leads.get((cell.classifier, cell.target_class, cell.group), cell)
+        name = "" if lead.attribute == cell.attribute else f"{lead.attribute}: {lead.bias_class}"
+        told.setdefault((cell.classifier, cell.attribute, cell.bias_class), set()).add(name)
+    return {value: next(iter(names)) for value, names in told.items() if len(names) == 1 and "" not in names}
+
+
+def pooled_sentence(
+    row: Row, name: str, confidence: float, repeated: Mapping[tuple[str, str, str], str] = MappingProxyType({})
+) -> str:
+    """Returns a finding over all classes in one sentence. `repeated`: as `repeated_findings` returns it."""
+    other = repeated.get((row["classifier"], row["attribute"], row["bias_class"]))
+    same = f"; of each class it says the same as {other}" if other else ""
     interval = words.signed_range(row["phi_low"], row["phi_high"])
     return (
         f"Over {words.plural(row['classes'], 'class', 'classes')}, {name} does {ADVERBS[row['verdict']]} when "
         f"{row['attribute']} is {row['bias_class']} (φ{words.FIXED}{words.signed(row['phi'])}, "
-        f"{words.percent(confidence)} interval {interval}, {words.plural(row['n'], 'image')}{_caveats(row)})."
+        f"{words.percent(confidence)} interval {interval}, {words.plural(row['n'], 'image')}{_caveats(row)}){same}."
     )
 
 
@@ -236,7 +314,13 @@ def _line(rows: Sequence[Row]) -> str:
     )
 
 
-def _pooled_row(row: Row, cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> FoundRow:
+def _pooled_row(
+    row: Row,
+    cells: Sequence[Cell],
+    names: Mapping[str, str],
+    confidence: float,
+    repeated: Mapping[tuple[str, str, str], str],
+) -> FoundRow:
     """Returns a finding, with φ of the value for each class beneath, strongest first."""
     value = (row["classifier"], row["attribute"].lower(), row["bias_class"].lower())
     of_value = [c for c in cells if (c.classifier, c.attribute.lower(), c.bias_class.lower()) == value and c.size >= 0]
@@ -247,7 +331,7 @@ def _pooled_row(row: Row, cells: Sequence[Cell], names: Mapping[str, str], confi
     further = (
         f" and {words.count(len(of_value) - MOST_POOLED_CLASSES)} more" if len(of_value) > MOST_POOLED_CLASSES else ""
     )
-    sentence = pooled_sentence(row, names[row["classifier"]], confidence)
+    sentence = pooled_sentence(row, names[row["classifier"]], confidence, repeated)
     return FoundRow(row["verdict"], SIGNS[row["verdict"]], sentence, [f"{', '.join(listed)}{further}"])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.c2b.budget import duplicates, label_sets
+from c2b_ray.audits.c2b.budget import clusters, duplicates, label_sets
 from c2b_ray.audits.c2b.report.answers import answers, besides
 from c2b_ray.audits.c2b.report.detail import DetailedGroups, detail_section
 from c2b_ray.audits.c2b.report.evidence import shown_article, sources_article, spending_article
@@ -169,7 +169,15 @@ def page_of(
         derived,
         look_answers(of_images.looks, names, thumbnails, confidence),
     )
-    taken_for = taken(tables.captions, tables.draws, tables.predictions, {group.classifier for group in groups})
+    taken_for = taken(
+        tables.captions,
+        tables.draws,
+        tables.predictions,
+        {group.classifier for group in groups},
+        duplicates(run),
+        clusters(run),
+        confidence,
+    )
     of_cells = [
         *overview_article(groups, names, taken_for, confidence, details.links_to_details),
         *pooled_article(pooled, cells, names, confidence),
@@ -202,7 +210,8 @@ def page_of(
     ]
     present = {section.link for section in sections} | {article.link for article in (*of_cells, *evidence)}
     rejected, blank_rows = run.rejected, manifest.get("blank_rows")
-    dropped = drops(rejected, run.read("pool"), tables.draws, tables.images, cells, blank_rows)
+    unused = blank_rows, manifest.get("other_rows")
+    dropped = drops(rejected, run.read("pool"), tables.draws, tables.images, cells, *unused)
     run_method = method(manifest)
     last = made(
         run_method,

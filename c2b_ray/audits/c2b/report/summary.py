@@ -4,14 +4,16 @@ number of cells by verdict."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 
-from c2b_ray.audits.c2b.budget import duplicates
+from c2b_ray.audits.c2b.budget import clusters, duplicates
 from c2b_ray.audits.c2b.report import perturbations
 from c2b_ray.audits.c2b.report.findings import caveats
 from c2b_ray.audits.c2b.report.headline import (
+    Accuracy,
     accuracies,
     accuracy_line,
     implausible_line,
@@ -30,8 +32,13 @@ from c2b_ray.audits.c2b.report.look_answers import (
     named_sentence,
 )
 from c2b_ray.audits.c2b.report.method import ACCURACY, DerivedValues, compared_by, metric_named, right_line, shown
-from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
-from c2b_ray.audits.c2b.report.ranking import Group, cells_of, leading, ranked, strongest_first
+from c2b_ray.audits.c2b.report.overview import (
+    effective_of_all,
+    pooled_sentence,
+    repeated_findings,
+    strongest_pooled,
+)
+from c2b_ray.audits.c2b.report.ranking import Cell, Group, cells_of, leading, ranked, strongest_first
 from c2b_ray.audits.c2b.report.undetermined import copies_line, one_caption_line
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.scoring.judge import ScoreRow
@@ -51,6 +58,14 @@ COLUMNS = (
 _MARKS = {"against": "bad", "for": "good"}
 
 
+def _accuracies(run: C2BRun, cells: Sequence[Cell], confidence: float) -> list[Accuracy]:
+    found, clusters_of_run = accuracies(cells, gives_each_label(run.predictions_of(["predicted_class"]))), clusters(run)
+    if clusters_of_run is None:
+        return found
+    shares = effective_of_all(run.captions, run.draws, run.predictions, duplicates(run), clusters_of_run, confidence)
+    return [replace(of, independent=shares.get(of.classifier, 1.0)) for of in found]
+
+
 def summary(run: C2BRun) -> Summary:
     scores, config = run.scores, run.config
     cells, groups = cells_of(scores), leading(ranked(scores))
@@ -58,7 +73,8 @@ def summary(run: C2BRun) -> Summary:
     pooled = strongest_pooled(run.read("pooled").to_pylist())
     pairs = strongest(run.intersections.to_pylist())
     confidence = 1 - config.alpha
-    lines = [pooled_sentence(row, row["classifier"], confidence) for row in pooled[:MOST_ROWS]]
+    repeated = repeated_findings(cells)
+    lines = [pooled_sentence(row, row["classifier"], confidence, repeated) for row in pooled[:MOST_ROWS]]
     lines += ["".join(span.text for span in sentence(row, row["classifier"], confidence)) for row in pairs[:MOST_ROWS]]
     perturbed = run.read("perturbations").to_pylist()
     perturbation_groups = perturbations.strongest(perturbed)
@@ -83,7 +99,7 @@ def summary(run: C2BRun) -> Summary:
     stages = two_stages(config, cells, run.captions, run.read("confirmation"))
     rule = right_line(config, run.manifest.get("rule"))
     cautions = [line for line in (one_caption_line(cells), copies_line(cells)) if line]
-    right = accuracies(cells, gives_each_label(run.predictions_of(["predicted_class"])))
+    right = _accuracies(run, cells, confidence)
     notes = setup_lines(run.manifest)
     closest = near_misses(cells, config.tau)
     ahead = (

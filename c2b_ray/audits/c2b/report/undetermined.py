@@ -10,6 +10,7 @@ from c2b_ray.audits.c2b.report.findings import BASES, paper_cell, value_cell
 from c2b_ray.audits.c2b.report.method import compared_by, right_line
 from c2b_ray.audits.c2b.report.ranking import Cell, Group
 from c2b_ray.audits.c2b.scoring.clusters import TOO_FEW_CLUSTERS
+from c2b_ray.audits.c2b.scoring.judge import LABELS
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.report import blocks, words
 from c2b_ray.report.blocks import (
@@ -243,6 +244,11 @@ def notes(config: AuditConfig, cells: Sequence[Cell], rule: str | None = None) -
 
 def _of_answers(config: AuditConfig, cells: Sequence[Cell], rule: str | None) -> Iterator[str]:
     yield from filter(None, (compared_by(config), right_line(config, rule)))
+    if config.label_errors is None and any(cell.verdict == "against" and cell.basis == LABELS for cell in cells):
+        yield (
+            "The table’s labels are taken as right: a value of which more labels are wrong than of the others looks as "
+            "if the classifier did less well on it. `label_errors: {encoder: SPEC}` lists the labels that may be wrong."
+        )
     undetermined_cells = [cell for cell in cells if cell.verdict == "undetermined"]
     with_estimate = [cell for cell in undetermined_cells if cell.images_to_settle]
     if with_estimate:

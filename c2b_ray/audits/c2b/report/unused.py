@@ -76,13 +76,16 @@ def drops(
     images: pa.Table,
     cells: Sequence[ranking.Cell],
     blank_rows: Mapping[str, int] | None = None,
+    other_rows: int | None = None,
 ) -> list[tuple[int, str, str]]:
     """Returns (number, what, what became of them) of the kinds of drops that occurred, in order from captions to
     scores. `images` needs no bytes.
 
-    `blank_rows`: for each column of a labelled table, the rows without a value.
+    `blank_rows`: for each column of a labelled table, the rows without a value. `other_rows`: those of classes that are
+    not audited.
     """
-    counts = [*_blank(blank_rows or {}), *_drops(rejected, pool, draws, images, cells)]
+    others = (other_rows or 0, "rows of the labelled table of classes that are not audited", "in no share of answers")
+    counts = [others, *_blank(blank_rows or {}), *_drops(rejected, pool, draws, images, cells)]
     return [drop for drop in counts if drop[0]]
 
 

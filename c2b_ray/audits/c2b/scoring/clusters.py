@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,20 @@ def cluster_sums(
     return ClusterSums(names, sums, images)
 
 
+def effective_answers(answers: CellAnswers, rows: Ints, clusters: Ints, confidence: float) -> float:
+    """Returns the number of independent images that give the share of right answers to these rows an interval as wide;
+    at most how many are answered. `clusters`: of each row of the cells; `rows`: of images of any cells."""
+    rows = rows[answers.answered[rows]]
+    names, column = np.unique(clusters[rows], return_inverse=True)
+    if not len(rows):
+        return 0.0
+    sums, images = (
+        np.bincount(column, weights).astype(np.float64)[None, :]
+        for weights in (answers.right[rows].astype(np.float64), np.ones(len(rows)))
+    )
+    return float(ClusterSums(names, sums, images).effective(confidence)[0])
+
+
 def add_cluster_sums(parts: Sequence[ClusterSums]) -> ClusterSums:
     """Returns the cells of all parts as those of one table, in which a cluster has one column."""
     names = np.unique(np.concatenate([part.clusters for part in parts]))
@@ -174,21 +189,29 @@ class ClusterLikeColumn:
 
 
 def answered_alike(
-    answers: Mapping[str, CellAnswers], pictures: Ints, columns: Mapping[str, Ints]
+    answers: Mapping[str, CellAnswers],
+    pictures: Ints,
+    columns: Mapping[str, Ints],
+    attribute_of: Mapping[str, str] = MappingProxyType({}),
 ) -> list[ClusterLikeColumn]:
     """Returns the columns by whose values images are answered alike, each with the classifier that shows it most.
 
-    Images are compared with others of the same class and the same values of all attributes of the audit, and a picture
-    counts once in each. A column has at least `FEWEST_VALUES` values of `FEWEST_IMAGES` images on average. All columns
-    and classifiers are tested together at `LEVEL` (Bonferroni).
+    Images are compared with others of the same class and the same values of all attributes of the audit, but of the one
+    that a column itself is (`attribute_of`), and a picture counts once in each. A column has at least `FEWEST_VALUES`
+    values of `FEWEST_IMAGES` images on average. All columns and classifiers are tested together at `LEVEL`
+    (Bonferroni).
 
     `answers`: of each classifier, to the same cells. `pictures`: the picture of each image; `columns`: the number of
     its value in each column, -1 for none; arrays have a value for each of the cells' image ids.
     """
     tested = []
     for classifier, of_classifier in answers.items():
-        image, stratum, right = _strata(of_classifier, pictures)
+        known: dict[str | None, tuple[Ints, Ints, Ints]] = {}
         for column, value_of in columns.items():
+            without = attribute_of.get(column)
+            if without not in known:
+                known[without] = _strata(of_classifier, pictures, without)
+            image, stratum, right = known[without]
             has_value = value_of[image] >= 0
             value = value_of[image[has_value]]
             values, images = len(np.unique(value)), len(value)
@@ -213,9 +236,9 @@ def _most_of_each(cluster_like: Sequence[ClusterLikeColumn]) -> list[ClusterLike
     return list(most.values())
 
 
-def _strata(answers: CellAnswers, pictures: Ints) -> tuple[Ints, Ints, Ints]:
+def _strata(answers: CellAnswers, pictures: Ints, without: str | None) -> tuple[Ints, Ints, Ints]:
     """Returns the answered images, each picture of a stratum once; the stratum of each, which is its class with all of
-    its values; and whether it was answered right, 0 or 1."""
+    its values but those of the attribute `without`; and whether it was answered right, 0 or 1."""
     cells = answers.cells
     none = np.zeros(0, np.int64)
     parts, first = [(none, none, none)], 0
@@ -223,7 +246,7 @@ def _strata(answers: CellAnswers, pictures: Ints) -> tuple[Ints, Ints, Ints]:
         rows = cells.rows_of_class(target)
         rows = rows[answers.answered[rows]]
         image = cells.image[rows]
-        stratum = _values(cells, target, image)
+        stratum = _values(cells, target, image, without)
         _, once = np.unique(stratum * (int(pictures.max(initial=0)) + 1) + pictures[image], return_index=True)
         parts.append((image[once], first + stratum[once], answers.right[rows[once]].astype(np.int64)))
         first += int(stratum.max(initial=-1)) + 1
@@ -231,10 +254,13 @@ def _strata(answers: CellAnswers, pictures: Ints) -> tuple[Ints, Ints, Ints]:
     return image, stratum, right
 
 
-def _values(cells: CellImages, target: str, image: Ints) -> Ints:
-    """Numbers the combinations of values of all attributes that these images of a class, in ascending order, have."""
+def _values(cells: CellImages, target: str, image: Ints, without: str | None) -> Ints:
+    """Numbers the combinations of values of all attributes but `without` that these images of a class, in ascending
+    order, have."""
     combination = np.zeros(len(image), np.int64)
     for group in cells.groups_of_class[target]:
+        if group.attribute == without:
+            continue
         rows = cells.rows(group.cells)
         is_in_image = np.isin(cells.image[rows], image)
         value = np.zeros(len(image), np.int64)  # 0: none

@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from c2b_ray import stats
 from c2b_ray.audits.c2b.scoring.judge import ScoreRow
@@ -190,7 +191,7 @@ def _name(row: ScoreRow) -> str:
     return f"{row['attribute']}: {row['bias_class']}"
 
 
-# Finds which findings of derived attributes are only seen through a stronger one's images.
+# Finds which findings are only seen through a stronger one's images.
 
 
 LEFT = 0.5  # of a finding's φ
@@ -201,12 +202,16 @@ def explained(
 ) -> pa.Table:
     """Returns the scores, a finding that a stronger one explains in the group of that one, with the reason.
 
-    `scores`: of right answers, with groups (`grouped`). `answers`: by classifier. `derived`: the derived attributes; of
-    two other attributes none explains the other. Strongest first, a finding that leads a group joins that of the first
-    lead before it, of another attribute of its class, without whose images its φ is at most `tau`, or has the other
-    sign, or is at most `LEFT` of what it was and no longer established beyond `tau` at `alpha`: values that are read
-    off images miss some of them, which carry on what the others showed. So do the findings of its attribute that mirror
-    it. Verdicts, φ and the family of tests stay as they are.
+    `scores`: of right answers, with groups (`grouped`). `answers`: by classifier. `derived`: the derived attributes. Of
+    two others one explains the other only where it goes with it: where the lead's φ, times by how much more of the
+    finding's images than of its other values' are the lead's, is at least `LEFT` of its φ. Two columns that do not go
+    together may have a cause each, and too few images to show it without the other's.
+
+    Strongest first, a finding that leads a group joins that of the first lead before it, of another attribute of its
+    class, without whose images its φ is at most `tau`, or has the other sign, or is at most `LEFT` of what it was and
+    no longer established beyond `tau` at `alpha`: values that are read off images miss some of them, which carry on
+    what the others showed. So do the findings of its attribute that mirror it. Verdicts, φ and the family of tests stay
+    as they are.
     """
     rows = scores.to_pylist()
     leads: dict[tuple[str, str], list[ScoreRow]] = defaultdict(list)
@@ -215,7 +220,10 @@ def explained(
             continue
         before = leads[row["classifier"], row["target_class"]]
         for lead in before:
-            if lead["attribute"] == row["attribute"] or derived.isdisjoint({lead["attribute"], row["attribute"]}):
+            if lead["attribute"] == row["attribute"]:
+                continue
+            annotated = derived.isdisjoint({lead["attribute"], row["attribute"]})
+            if annotated and not _goes_with(row, lead, answers[row["classifier"]].cells):
                 continue
             without = _phi_without(row, lead, answers[row["classifier"]], tau)
             if without is None or _no_longer_found(row, *without, tau, alpha):
@@ -224,6 +232,23 @@ def explained(
         else:
             before.append(row)
     return pa.Table.from_pylist(rows, SCORES)
+
+
+def several_found(scores: pa.Table) -> bool:
+    """Returns whether there are findings of two attributes, of which one may explain the other."""
+    found = pc.is_in(scores["verdict"], pa.array(list(OPPOSITE)))
+    return bool(pc.count_distinct(scores["attribute"].filter(found)).as_py() > 1)
+
+
+def _goes_with(row: ScoreRow, lead: ScoreRow, cells: CellImages) -> bool:
+    """Returns whether the lead's φ and the images that both cells hold make at least `LEFT` of the row's φ."""
+    group = cells.group_named[GroupName(row["target_class"], row["attribute"])]
+    of_lead = cells.of_cell(cells.number[CellName(lead["target_class"], lead["attribute"], lead["bias_class"])])
+    rows = cells.rows(group.cells)
+    place, size = cells.cell[rows] - group.cells.start, len(group.values)
+    held = np.bincount(place[np.isin(cells.image[rows], of_lead)], minlength=size)
+    more_of_them = bias_scores(held, np.bincount(place, minlength=size))[group.values.index(row["bias_class"])]
+    return bool(lead["phi"] * more_of_them * np.sign(row["phi"]) >= LEFT * abs(row["phi"]))
 
 
 def _no_longer_found(row: ScoreRow, phi: float, p_value: float, tau: float, alpha: float) -> bool:
@@ -249,7 +274,7 @@ def _phi_without(row: ScoreRow, lead: ScoreRow, answers: CellAnswers, tau: float
 
 def _join(row: ScoreRow, lead: ScoreRow, rows: Sequence[ScoreRow], phi: float | None) -> None:
     """Puts a finding, and those that are in its group, into the lead's."""
-    effect = "no image is left" if phi is None else f"φ is {phi:+.2f}"
+    effect = "no image is left" if phi is None else f"φ is {phi:+.2f}".replace("-", "−")
     row["group_reason"] = f"without the images of {lead['attribute']}: {lead['bias_class']} {effect}"
     former = row["group"]
     for other in rows:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +54,24 @@ def test_a_folder_of_classes_becomes_an_audit_file_that_reads_back_the_same(tmp_
     assert yaml.safe_load(draft.text) == draft.fields
     assert read_audit(path).model_dump() == read_audit(draft.fields).model_dump()
     assert "lorry (4 images) is not audited" in draft.text  # where it is kept
+
+
+def test_a_class_that_a_table_of_answers_never_gives_is_said_to_be_in_no_share_of_right_answers(tmp_path):
+    """Of a classifier that never answers tram, all trams are wrong: 4 of 8 answers are right, and not 4 of 5."""
+    folder_of(tmp_path / "photos", bus=3, car=2, tram=3)
+    shown = {f"{name}/{n}.png": name for name, count in (("bus", 3), ("car", 2), ("tram", 3)) for n in range(count)}
+    rows = [(file, name, ("day", "night")[int(file[-5]) % 2]) for file, name in shown.items()]
+    photos = table_of(tmp_path / "photos/labels.csv", ["file", "label", "light"], rows)
+    shown |= {"car/0.png": "bus", "tram/0.png": "bus", "tram/1.png": "car", "tram/2.png": "car"}
+    answers = table_of(tmp_path / "answers.csv", ["file", "prediction"], list(shown.items()))
+    draft = drafted(photos, f"table:{answers}")
+    assert any("shares of right answers leave them out" in line for line in draft.warnings)
+    run = c2b_ray.audit({**draft.fields, "check": False}, out=tmp_path / "run", via="here")
+    assert run.manifest["other_rows"] == 3
+    assert "rows of the labelled table of classes that are not audited" in Path(run.report).read_text()
+    (tmp_path / "labels.txt").write_text("bus\ncar\ntram\n")
+    named = drafted(photos, f"table:{answers}?labels={tmp_path / 'labels.txt'}")
+    assert (named.fields["classes"], named.warnings) == (["bus", "car", "tram"], ())
 
 
 def test_a_file_that_was_changed_is_kept(tmp_path):

@@ -60,6 +60,29 @@ def test_without_clusters_the_run_is_as_before_and_names_the_column(photos: Path
     assert any("write `cluster: camera` under `images`" in warning for warning in run.manifest["warnings"])
 
 
+@pytest.mark.parametrize(("site", "asks"), [("place {}", True), ("{}", True), ("named", False)])
+def test_a_column_of_many_scenes_is_asked_about_though_it_is_compared(tmp_path: Path, site: str, asks: bool) -> None:
+    """Thirty places of 20 photographs, answered alike: a column of as many words is compared, one of as many numbers is
+    not. Where the file names it as an attribute, somebody knows what it is."""
+    rows, answers = ["image,target_class,light,place"], ["file,prediction"]
+    rates = np.random.default_rng(0).beta(0.7, 0.3, 30)
+    for n in range(600):
+        noise = np.random.default_rng(n).integers(0, 256, (12, 12, 3), np.uint8)
+        Image.fromarray(noise).save(tmp_path / f"{n}.png")
+        place = f"place {n % 30}" if site == "named" else site.format(n % 30)
+        rows.append(f"{n}.png,red,{('day', 'dark')[n // 30 % 2]},{place}")
+        answers.append(f"{n}.png,{'red' if np.random.default_rng(n).random() < rates[n % 30] else 'blue'}")
+    (tmp_path / "table.csv").write_text("\n".join(rows))
+    (tmp_path / "answers.csv").write_text("\n".join(answers))
+    config: dict[str, Any] = {
+        "task": "t", "classes": ["red"], "classifier": f"table:{tmp_path / 'answers.csv'}", "check": False,
+        "images": {"source": "labelled", "table": str(tmp_path / "table.csv")},
+        **({"attributes": {"light": ["day", "dark"], "place": [f"place {n}" for n in range(30)]}} if not asks else {}),
+    }  # fmt: skip
+    warnings = c2b_ray.audit(config, tmp_path / "run", via="here").manifest["warnings"]
+    assert any("images of one place are answered alike" in warning for warning in warnings) == asks
+
+
 def test_a_column_that_is_not_there_is_refused_with_the_nearest(photos: Path) -> None:
     with pytest.raises(ConfigError, match=r"images\.cluster: .* has no column 'camra'; did you mean 'camera'"):
         audit(photos, "a", cluster="camra")

@@ -22,6 +22,7 @@ from c2b_ray.audits.c2b.report.overview import (
     overview_article,
     pooled_article,
     pooled_sentence,
+    repeated_findings,
     strongest_pooled,
     taken,
 )
@@ -130,6 +131,26 @@ def test_findings_on_one_caption_say_so_wherever_they_are_told() -> None:
     assert "on one caption" not in "".join(span.text for span in told.sentence)
 
 
+def test_a_value_over_all_classes_says_what_it_repeats_in_each() -> None:
+    """A wet road goes with rain: each class's finding stands beneath that of rain."""
+
+    def of_class(name: str, reason: str) -> list[dict[str, Any]]:
+        rain = row("rain", -0.3, "against", target_class=name, group=1)
+        return [rain, row("wet", -0.1, "against", target_class=name, attribute="road", group=1, group_reason=reason)]
+
+    both = cells_of(pa.Table.from_pylist(of_class("bus", "same") + of_class("tram", "same"), tables.SCORES))
+    assert repeated_findings(both) == {("m", "road", "wet"): "weather: rain"}
+    alone = row("wet", -0.4, "against", target_class="tram", attribute="road", group=1)
+    assert repeated_findings(cells_of(pa.Table.from_pylist([*of_class("bus", "same"), alone], tables.SCORES))) == {}
+    over_all = {
+        "classifier": "m", "attribute": "road", "bias_class": "wet", "classes": 2, "n": 100, "phi": -0.1,
+        "phi_low": -0.2, "phi_high": -0.05, "verdict": "against", "basis": "labels", "captions": None,
+        "caption_spread": None,
+    }  # fmt: skip
+    said = pooled_sentence(over_all, "m", 0.95, repeated_findings(both))
+    assert said.endswith("100 images); of each class it says the same as weather: rain.")
+
+
 def test_a_title_says_of_how_many_findings_a_row_of_the_table_stands() -> None:
     """ "1 of 1" above a line that says "2 findings" seemed to contradict it."""
     (both,) = groups_of(row("fog", -0.3, "against"), row("clear", 0.3, "for"))
@@ -153,11 +174,11 @@ def test_accuracy_of_a_class_is_over_its_images_each_counted_once(tmp_path: Path
     run = make_run(tmp_path / "run", recipe)
     doubled = pa.concat_tables([run.draws, run.draws])
     given = taken(run.captions, doubled, run.predictions, {"m"})
-    assert given["m"]["bus"].total() == 9 * 20
+    assert given["m"]["bus"].names.total() == 9 * 20
     (article,) = overview_article(ranked(run.scores), {"m": "M"}, given, 0.95, {})
     map_of_m = article.blocks[-1]
     _, accuracy, taken_for, *_ = next(row.cells for row in map_of_m.lines if row.cells[0].text == "bus")
-    wrong = 180 - given["m"]["bus"]["bus"]
+    wrong = 180 - given["m"]["bus"].names["bus"]
     assert accuracy.text == f"{100 * (1 - wrong / 180):.0f}\u202f%"
     assert taken_for.text in ("boat", "umbrella")
     assert taken_for.lines[0].endswith(f"of {wrong} wrong")

@@ -81,11 +81,6 @@ def test_a_finding_that_stays_without_a_stronger_one_stands_apart():
     assert found["blue"] == (2, None)
 
 
-def test_of_two_annotated_attributes_none_explains_the_other():
-    assert told(ROWS, IMAGES, DARK, set())["blue"] == (2, None)
-    assert told(ROWS, IMAGES, DARK, {"hue"})["blue"][0] == 1
-
-
 def test_a_finding_within_a_stronger_one_joins_it():
     images = {**IMAGES, "hue": {"blue": set(range(10)), "red": set(range(10, 100))}}
     assert told(ROWS, images, DARK, {"hue"})["blue"] == (1, "without the images of brightness: dark no image is left")
@@ -98,3 +93,27 @@ def test_what_is_undetermined_explains_nothing_and_is_not_grouped():
         "blue": (2, None),
         "red": (2, ROWS[3]["group_reason"]),
     }
+
+
+def test_of_two_annotated_columns_one_explains_the_other_only_where_they_go_together():
+    """Forty images show rain, which makes half of them wrong. Of 30 on a wet road 20 show rain, and the road does
+    nothing."""
+    rain, wet = set(range(40)), set(range(20, 50))
+    images = {
+        "weather": {"rain": rain, "clear": set(range(40, 100))},
+        "road": {"wet": wet, "dry": set(range(100)) - wet},
+    }
+    wrong = set(range(0, 40, 2))
+    rows = [
+        row("weather", "rain", -0.5, 1),
+        row("weather", "clear", 0.5, 1, "complement of weather: rain"),
+        row("road", "wet", 10 / 70 - 10 / 30, 2),
+        row("road", "dry", 10 / 30 - 10 / 70, 2, "complement of road: wet"),
+    ]
+    found = told(rows, images, wrong, set())
+    assert found["wet"] == (1, "without the images of weather: rain φ is +0.00")
+    assert found["dry"][0] == 1
+    # The same φ of a column that holds as much rain on both sides: two causes that meet, or chance; they stand apart.
+    half = {*range(0, 40, 2), *range(40, 70)}
+    apart = {**images, "road": {"wet": half, "dry": set(range(100)) - half}}
+    assert told(rows, apart, wrong, set())["wet"] == (2, None)
