@@ -28,6 +28,7 @@ from c2b_ray.audits.c2b.report.look_answers import (
     followed_sentence,
     named_by_attributes,
     named_sentence,
+    what_answers_follow,
 )
 from c2b_ray.audits.c2b.report.method import ACCURACY, DerivedValues, compared_by, metric_named, right_line, shown
 from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
@@ -74,17 +75,15 @@ def summary(run: C2BRun) -> Summary:
         for of in by_column
     ]
     told_by_column = {of.classifier for of in by_column}
-    looks = run.read("looks")
-    followed = [
-        "".join(span.text for span in followed_sentence(of, f"{of.classifier}: "))
-        for of in followed_looks(looks, run.read("look_alikes"))
-        if of.classifier not in told_by_column
+    looks = [
+        of for of in followed_looks(run.read("looks"), run.read("look_alikes")) if of.classifier not in told_by_column
     ]
+    followed = ["".join(span.text for span in followed_sentence(of, f"{of.classifier}: ")) for of in looks]
     stages = two_stages(config, cells, run.captions, run.read("confirmation"))
     rule = right_line(config, run.manifest.get("rule"))
     cautions = [line for line in (one_caption_line(cells), copies_line(cells)) if line]
     right = accuracies(cells, gives_each_label(run.predictions_of(["predicted_class"])))
-    notes = setup_lines(run.manifest)
+    notes = setup_lines(run.manifest, what_answers_follow(by_column, looks))
     closest = near_misses(cells, config.tau)
     ahead = (
         [*(near_line(cell, len(right) > 1, config.tau) for cell in closest), next_step(closest, config)]
@@ -139,7 +138,7 @@ def summary(run: C2BRun) -> Summary:
             "verdicts": verdicts,
             "next": list(filter(None, ahead)),
             "named_by_attributes": named_lines,
-            "looks": looks.to_pylist(),
+            "looks": run.read("looks").to_pylist(),
             "cautions": cautions,
             "blank_rows": run.manifest.get("blank_rows") or {},
             "groups": len(groups),
