@@ -131,7 +131,8 @@ def test_a_damaged_wordnet_folder_is_refused(wordnet):
 def test_a_label_that_a_hierarchy_lacks_is_named_with_the_nearest():
     hierarchy = Hierarchy.of({"mug": ["vessel"], "bus": ["vehicle"]})
     with pytest.raises(
-        ConfigError, match=r"hierarchy: the hierarchy has no label 'mugg', .*; did you mean 'mug'.* or write a YAML file"
+        ConfigError,
+        match=r"hierarchy: the hierarchy has no label 'mugg', .*; did you mean 'mug'.* or write a YAML file",
     ):
         hierarchy.check(["bus", "mugg", "tram"])
 
