@@ -287,10 +287,11 @@ def clustered_rate(failures: ArrayLike, totals: ArrayLike, confidence: float = 0
     is more often above the interval than below. So the upper limit's variance has two captions more, in the manner of
     Agresti & Coull 1998:
 
-      v' = v + (K-1)/K * 2 * (1 - K/N) * ((q - r) / k)^2
+      v' = v + (K-1)/K * 2 * (1 - q) * ((q - r) / k)^2
 
     of the size N/k, which fail as often as the images of the captions that have a failure (q); the lower limit's
-    likewise two that are right as often as those with a right answer. Where images have a caption each, none is added.
+    likewise two that are right as often as those with a right answer. Captions that fail on all images or on none (one
+    image each, or copies of one) are as single answers, and nothing is added.
     In simulations of 10 to 200 captions, also with images that are log-normal (sigma 1 to 1.5) and with rates of .005
     to .1, an interval of .95 holds the rate in .91 to .99; without the two it was .77 to .99, and with the linearised
     variance and K - 1 degrees .75 to .98. Where all answers are alike, v carries no information, and k is the effective
@@ -324,11 +325,10 @@ def clustered_rate(failures: ArrayLike, totals: ArrayLike, confidence: float = 0
 def _of_unseen_captions(answers: Floats, totals: Floats) -> Floats:
     """Returns what two captions more, with such answers as often as on the captions that have one, add to the sum of a
     jackknife's squares. `answers`, `totals`: of shape (..., captions)."""
-    images, captions = totals.sum(axis=-1), (totals > 0).sum(axis=-1)
-    of_answers = answers.sum(axis=-1)
+    images, of_answers = totals.sum(axis=-1), answers.sum(axis=-1)
     share = of_answers / np.where(answers > 0, totals, 0.0).sum(axis=-1)
     beyond = np.nan_to_num(share - of_answers / images) / _effective_captions(totals)
-    result: Floats = UNSEEN * (1 - captions / images) * beyond**2
+    result: Floats = UNSEEN * (1 - share) * beyond**2
     return result
 
 
