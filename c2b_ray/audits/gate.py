@@ -21,11 +21,11 @@
     OP        = < | <= | > | >=
 
 A gate fails on each cell where its condition holds. On a cell without a number (no images, no prediction), or in doubt,
-the condition cannot be decided: the check is skipped and says so. A gate that was skipped on all of its cells checked
-nothing, and fails unless `allow_unchecked` is set. So does a gate on verdicts of scores whose cells are all
-undetermined: that says nothing of the classifier, only that there are too few images. Where all classes are taken
-together, the class is `ALL_CLASSES`. It knows rows of scores and comparisons; nothing of runs or of how checks are
-shown.
+the condition cannot be decided: the check is skipped and says so; a count of images (n<30) is known of each cell. A
+gate that was skipped on all of its cells checked nothing, and fails unless `allow_unchecked` is set. So does a gate on
+verdicts of scores whose cells are all undetermined: that says nothing of the classifier, only that there are too few
+images. Where all classes are taken together, the class is `ALL_CLASSES`. It knows rows of scores and comparisons;
+nothing of runs or of how checks are shown.
 """
 
 from __future__ import annotations
@@ -79,6 +79,9 @@ EVIDENCE = (
 
 DECIDED = {"failure", "not_shown"}
 """Verdicts on captions, decided by a test on images of its own: also where none was left to measure the rate (`n`)."""
+
+COUNTS = {"n", "pairs", "unshared", "unanswered", "errors", "repeats", "refused"}
+"""Columns that are known of every cell, also of one without images or in doubt."""
 
 RESTS_ON = {"captions": "unverified images", "verifier": "on the verifier's word"}
 """Remarks on numbers by the scores' column `basis`, where they rest on more than counting."""
@@ -292,9 +295,10 @@ def _checked(gate: _Gate, cell: GateCell) -> Check:
     value, images = cell.values.get(gate.column), cell.values.get("n")
     if gate.column == "change":
         images = cell.values.get("pairs", images)
-    if value is None or value != value or not (images or value in DECIDED):
+    is_count = gate.column in COUNTS
+    if value is None or value != value or not (images or value in DECIDED or is_count):
         return Check(gate.text, cell.classifier, cell.name, "skipped", f"{gate.column} is not known: no images", "")
-    if cell.values.get("doubt") and not gate.wants_undetermined:
+    if cell.values.get("doubt") and not gate.wants_undetermined and not is_count:
         reason = f"{gate.column} is in doubt: {cell.values['doubt']}"
         return Check(gate.text, cell.classifier, cell.name, "skipped", reason, _evidence(cell.values))
     return Check(

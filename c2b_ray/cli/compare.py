@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from c2b_ray.audits.gate import ALLOW, ALLOW_BEFORE, OPTION, Check, failed, junit
+from c2b_ray.audits.gate import ALLOW, ALLOW_BEFORE, EVERY_CELL, OPTION, Check, failed, junit
 from c2b_ray.cli import show
 from c2b_ray.cli.progress import Log, log_run, trackers
 from c2b_ray.errors import ConfigError
@@ -41,6 +41,7 @@ AllowUnchecked = Annotated[
     ),
 ]
 MOST_ROWS = 15
+UNDECIDED = ("verdict is undetermined", "change is undetermined")
 
 
 def compare(
@@ -134,9 +135,12 @@ def _print_checks(checks: Sequence[Check]) -> None:
         of_gate = [check for check in checks if check.gate == gate_text]
         counts = Counter(check.outcome for check in of_gate)
         word = "[bold red]failed[/]" if counts["failed"] else "[green]passed[/]"
-        unknown = f", {words.count(counts['skipped'])} unknown" if counts["skipped"] else ""
-        cells = f"{words.count(counts['failed'])} of {words.plural(len(of_gate), 'cell')}"
-        console.print(f"{word} {escape(gate_text)}: {cells}{unknown}", soft_wrap=True)
+        of_cells = Counter(check.outcome for check in of_gate if check.cell != EVERY_CELL)
+        undecided = sum(check.outcome == "passed" and check.message in UNDECIDED for check in of_gate)
+        others = {"unknown": counts["skipped"], "undetermined": undecided}
+        rest = "".join(f", {words.count(number)} {name}" for name, number in others.items() if number)
+        cells = f"{words.count(of_cells['failed'])} of {words.plural(of_cells.total(), 'cell')}"
+        console.print(f"{word} {escape(gate_text)}: {cells}{rest}", soft_wrap=True)
         failing = [check for check in of_gate if check.outcome == "failed"]
         for check in failing[:MOST_ROWS]:
             suffix = f" ({check.classifier})" if has_several else ""

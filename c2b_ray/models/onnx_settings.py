@@ -312,10 +312,10 @@ def _normalisation(spec: Spec, groups: list[Sourced], dtype: str) -> Sourced:
 _FILTERS: tuple[Filter, ...] = ("bilinear", "bicubic")
 
 
-def preprocessing(unset: Spec, settings: Settings, graph: Graph) -> Preprocessing:
+def preprocessing(user_spec: Spec, settings: Settings, graph: Graph) -> Preprocessing:
     """Returns the preprocessing of an input. Raises SpecError for settings that do not fit it, or a free size that
     nothing states."""
-    spec = settings.spec(unset)
+    spec = settings.spec(user_spec)
     height, width = _size(spec, graph, settings)
     squash, resize = switch(spec, "squash"), positive(spec, "resize", min(height, width))
     if squash and "resize" in spec.options:
@@ -324,7 +324,7 @@ def preprocessing(unset: Spec, settings: Settings, graph: Graph) -> Preprocessin
         raise SpecError(f"{spec.text}: resize={resize} is smaller than the {height} × {width} that the graph takes")
     scale = _scale(spec)
     mean, std = normalisation(spec, scale)
-    _check_start(given, settings, mean, std, scale)
+    _check_start(user_spec, settings, mean, std, scale)
     kind = next((kind for kind in _FILTERS if kind == spec.options.get("interpolation", "bilinear")), None)
     order = spec.options.get("channels", "rgb").casefold()
     if kind is None or order not in ("rgb", "bgr"):

@@ -393,7 +393,8 @@ def spec(name: str) -> Span:
 def setup(notes: Sequence[SetupNote]) -> list[Block]:
     """Returns what looks wrong about how classifiers are set up, for the head of a page."""
     blocks = [Paragraph(tuple(_setup_note(note))) for note in notes]
-    return [Article("The set-up looks wrong", blocks, style="setup", level=2)] if notes else []
+    title = "Hardly an answer is right" if all(note.explained for note in notes) else "The set-up looks wrong"
+    return [Article(title, blocks, style="setup", level=2)] if notes else []
 
 
 def _setup_note(note: SetupNote) -> Iterator[Span]:

@@ -170,32 +170,43 @@ def _command(manifest: Mapping[str, Any], otherwise: str) -> str:
 
 @dataclass(frozen=True)
 class SetupNote:
-    """`classifier`: "" where the run has one. `hopeless`: the page's other results say nothing about it."""
+    """`classifier`: "" where the run has one. `hopeless`: the page's other results say nothing about it. `explained`: a
+    finding of the run may be the cause."""
 
     classifier: str
     seen: str
     cause: str
     remedy: str
     hopeless: bool
+    explained: bool = False
 
 
-def setup_notes(manifest: Mapping[str, Any]) -> tuple[SetupNote, ...]:
+NOTHING_FOLLOWED: Mapping[str, str] = {}
+
+
+def setup_notes(manifest: Mapping[str, Any], followed: Mapping[str, str] = NOTHING_FOLLOWED) -> tuple[SetupNote, ...]:
+    """`followed`: classifier → what its answers follow in place of the class, if the run has found that."""
     rows = manifest.get("setup")
     rows = [mapping(row) for row in rows] if isinstance(rows, Sequence) and not isinstance(rows, str) else []
     has_several = sum(name.startswith("classifier ") for name in mapping(manifest.get("models"))) > 1
-    return tuple(_note(row, has_several) for row in rows if row.get("seen"))
+    return tuple(_note(row, has_several, followed) for row in rows if row.get("seen"))
 
 
-def _note(row: Mapping[str, Any], names_classifier: bool) -> SetupNote:
+def _note(row: Mapping[str, Any], names_classifier: bool, followed: Mapping[str, str]) -> SetupNote:
     observation, cause, remedy = (clean(str(row.get(name, ""))) for name in ("seen", "cause", "remedy"))
-    return SetupNote(_shown(row) if names_classifier else "", observation, cause, remedy, bool(row.get("hopeless")))
+    hopeless, what = bool(row.get("hopeless")), followed.get(str(row.get("classifier", "")))
+    explained = row.get("kind") == "chance" and not hopeless and what is not None
+    if explained:
+        otherwise = f"If not, {cause[:1].lower()}{cause[1:]}"
+        cause = f"The answers follow the {what} of the images, which may be the reason. {otherwise}"
+    return SetupNote(_shown(row) if names_classifier else "", observation, cause, remedy, hopeless, explained)
 
 
-def setup_lines(manifest: Mapping[str, Any]) -> list[str]:
-    """Returns the notes as lines for a terminal."""
+def setup_lines(manifest: Mapping[str, Any], followed: Mapping[str, str] = NOTHING_FOLLOWED) -> list[str]:
+    """Returns the notes as lines for a terminal. `followed`: as for `setup_notes`."""
     return [
         f"set-up: {note.classifier + ': ' if note.classifier else ''}{note.seen} {note.cause} {note.remedy}"
-        for note in setup_notes(manifest)
+        for note in setup_notes(manifest, followed)
     ]
 
 

@@ -311,6 +311,7 @@ class ComparisonRow(TypedDict):
     effective: float | None
     captions: int | None  # captions whose images are in n; null for labelled images
     caption_spread: float | None  # of the difference, between captions of a cell; NaN: not known
+    pairs_to_settle: int | None  # images that would settle an undetermined change; null: none would, or not known
 
 
 COMPARISON = schema_of(ComparisonRow)

@@ -164,6 +164,7 @@ class ClusterRow(TypedDict):
     dataset: str
     key: str
     group: str | None  # null where the models do not agree on a group that is large enough
+    content: str | None  # a hash of the image's bytes
 
 
 CLUSTERS = schema_of(ClusterRow)

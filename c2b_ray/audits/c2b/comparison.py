@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from c2b_ray.audits.c2b.budget import clusters, duplicates
 from c2b_ray.audits.c2b.classification import one_of, two_of
 from c2b_ray.audits.c2b.report.findings import ONE_CAPTION
 from c2b_ray.audits.c2b.report.ranking import on_one_caption
-from c2b_ray.audits.c2b.run import C2BRun, check_same_images
+from c2b_ray.audits.c2b.run import C2BRun, check_same_images, same_images
 from c2b_ray.audits.c2b.scoring import comparison as step
 from c2b_ray.audits.c2b.scoring.comparison import ComparisonSide, Disagreement, SharedImages
 from c2b_ray.audits.c2b.verification.verified import VerifierAnswers
@@ -175,6 +176,7 @@ COMPARED_COLUMNS = (
     *(Column(name) for name in ("Class", "Attribute: value")),
     *(Column(name, number=True) for name in ("A", "B", "Difference", "Change of φ", "q", "Images")),
 )
+OPEN_COLUMNS = (*COMPARED_COLUMNS, Column(f"Would settle{words.FIXED}it", number=True))
 TERMS = (
     "Both classifiers answered the same images. An image that both get right, or both wrong, does not tell "
     "them apart: the tests look at those that only one of them gets right.",
@@ -182,7 +184,9 @@ TERMS = (
     "α\u00a0=\u00a0{alpha}: the larger of two p-values, of Tango’s score test (1998) that the difference lies "
     "within ±τ and of McNemar’s exact test, adjusted for the false discovery rate over all cells (Benjamini & "
     "Hochberg 1995). **The same** where a difference of τ or more, either way, is refuted at the same rate "
-    "(two one-sided tests); else **undetermined**, as are cells that are in doubt on either side.",
+    "(two one-sided tests); else **undetermined**, as are cells that are in doubt on either side. The images that "
+    "**would settle it** are those of the cell in all: they do in four of five cases, if the two differ on more images "
+    "as they do on these.",
     "Images of one caption share its wording, on which either classifier may happen to be better. So the "
     "tests and intervals count each cell’s images as fewer, the more its captions differ and the fewer there "
     "are; comparison.parquet has these numbers (`effective`).",
@@ -216,7 +220,9 @@ def comparison_page(
         byline=both(*names),
         head=(
             Paragraph(tally(rows), "tally"),
-            Paragraph(" ".join(filter(None, (scale, left_out(rows), one_caption_line(rows)))), "scale"),
+            Paragraph(
+                " ".join(filter(None, (scale, to_settle_line(rows), left_out(rows), one_caption_line(rows)))), "scale"
+            ),
         ),
         sections=(
             *_over_all_classes(pooled.to_pylist()),
@@ -236,7 +242,8 @@ def _changes(change: str, rows: Sequence[Mapping[str, Any]], alpha: float) -> Se
     changed = by_change(rows, change)
     caption = f"Largest difference first; B minus A, with {words.percent(1 - alpha)} intervals"
     lines = [_compared_row(row) for row in changed[:MOST_ROWS]]
-    return changes(TITLES[change], mark_of(change), caption, COMPARED_COLUMNS, lines, len(changed))
+    columns = OPEN_COLUMNS if change == "undetermined" else COMPARED_COLUMNS
+    return changes(TITLES[change], mark_of(change), caption, columns, lines, len(changed))
 
 
 def _images(articles: Sequence[Article]) -> list[Section]:
@@ -260,9 +267,32 @@ def _compared_row(row: Mapping[str, Any]) -> TableRow:
             Cell(words.signed(row["phi_difference"]), [phi_interval]),
             words.small_probability(row["q_value"]),
             words.count(row["n"]),
+            *([_would_settle(row)] if row["change"] == "undetermined" else []),
         ),
         data={"class": row["target_class"], "attribute": row["attribute"]},
     )
+
+
+def _would_settle(row: Mapping[str, Any]) -> str:
+    if row["doubt"] is not None:
+        return "in doubt"
+    return words.count(row["pairs_to_settle"]) if row["pairs_to_settle"] else words.UNKNOWN
+
+
+def to_settle_line(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns a sentence with the images that would settle the undetermined cells; empty where that is known of
+    none."""
+    undetermined = [row for row in rows if row["change"] == "undetermined"]
+    known = [row for row in undetermined if row["pairs_to_settle"]]
+    if not known:
+        return ""
+    cells = words.plural(len(undetermined), "undetermined cell")
+    if len(known) < len(undetermined):
+        cells = f"{words.count(len(known))} of {cells}"
+    shared, needed = (words.count(round(median(row[name] for row in known))) for name in ("n", "pairs_to_settle"))
+    if len(known) == 1:
+        return f"{cells} has {shared} images that both answered, and about {needed} would settle it."
+    return f"{cells} have {shared} images that both answered, and about {needed} would settle one (medians)."
 
 
 def tally(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -343,8 +373,9 @@ def summaries(classifiers: tuple[str, str], tables: tuple[pa.Table, pa.Table], i
         summary_rows = [_summary_row(row) for row in changed[:MOST_SUMMARY_ROWS]]
         title = words.shown_of(TITLES[change], len(summary_rows), len(changed))
         result.append(Summary(title, COLUMNS, summary_rows, [MARKS[change][2]] * len(summary_rows), []))
-    lines = [*images[:MOST_SUMMARY_ROWS], *pooled_lines(tables[1].to_pylist()), tally(rows), left_out(rows)]
-    return [*result, Summary("", COLUMNS, [], [], [line for line in (*lines, one_caption_line(rows)) if line])]
+    lines = [*images[:MOST_SUMMARY_ROWS], *pooled_lines(tables[1].to_pylist()), tally(rows), to_settle_line(rows)]
+    remarks = (left_out(rows), one_caption_line(rows))
+    return [*result, Summary("", COLUMNS, [], [], [line for line in (*lines, *remarks) if line])]
 
 
 def counted(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
@@ -425,7 +456,7 @@ class Comparison:
         }
 
     def summaries(self) -> list[Summary]:
-        images = image_lines(self.cells, self.disagreements(), self.run_b)
+        images = image_lines(self.cells, self.disagreements(), self.run_a)
         return summaries((self.classifier_a, self.classifier_b), (self.cells, self.pooled), images)
 
     def to_json(self) -> dict[str, Any]:
@@ -442,7 +473,7 @@ class Comparison:
         """Returns the comparison as one HTML page."""
         title = self.run_b.config.task
         disagreements = self.disagreements()
-        pictures = disagreement_pictures(self.run_b, disagreements)
+        pictures = disagreement_pictures(self.run_a, disagreements)  # their ids are A's
         return comparison_page(
             title,
             (self.classifier_a, self.classifier_b),
@@ -472,14 +503,16 @@ def compare(
     thresholds are the runs'. Raises ConfigError where it is unclear which classifiers are meant; RunError for runs that
     have different settings or share no image, or whose images of the same name have different bytes.
     """
+    ids: Mapping[str, str] = {}
     if resolve(run_a.path)[1] == resolve(run_b.path)[1]:
         spec_a, spec_b = two_of(run_a, classifier_a, classifier_b)
     else:
         spec_a = one_of(run_a, classifier_a, Argument.CLASSIFIER_A)
         spec_b = one_of(run_b, classifier_b, Argument.CLASSIFIER_B)
         check_same_images(run_a, run_b)
+        ids = same_images(run_a, run_b)
     tau, alpha = _thresholds(run_a, run_b)
-    shared_images = SharedImages(_side(run_a, spec_a), _side(run_b, spec_b))
+    shared_images = SharedImages(_side(run_a, spec_a), _renamed(_side(run_b, spec_b), ids))
     cells, pooled = step.compare(shared_images, tau, alpha), step.compare_pooled(shared_images, tau, alpha)
     scores = run_b.scores.filter(pc.equal(run_b.scores["classifier"], spec_b))
     return Comparison(run_a, run_b, spec_a, spec_b, tau, alpha, cells, pooled, scores, shared_images)
@@ -523,6 +556,20 @@ def _side(run: C2BRun, classifier: str) -> ComparisonSide:
     return ComparisonSide(
         run.captions, run.draws, run.predictions, classifier, duplicates(run), verifier_answers, doubts, clusters(run)
     )
+
+
+def _renamed(side: ComparisonSide, ids: Mapping[str, str]) -> ComparisonSide:
+    """Returns B's side with the ids that A has for the same images."""
+    if not ids:
+        return side
+    names, new_names = pa.array(ids), pa.array(ids.values())
+
+    def renamed(table: pa.Table) -> pa.Table:
+        found = new_names.take(pc.index_in(table["image_id"], names))
+        column = pc.coalesce(found, table["image_id"])
+        return table.set_column(table.column_names.index("image_id"), "image_id", column)
+
+    return replace(side, draws=renamed(side.draws), predictions=renamed(side.predictions))
 
 
 def _thresholds(run_a: C2BRun, run_b: C2BRun) -> tuple[float, float]:

@@ -38,11 +38,22 @@ from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
 from c2b_ray.config.audit import OF_CLASS
 from c2b_ray.engine.images import AuditedClassifier, OnProgress, OutputDirectories, look_and_classify
+from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.steps.cells import pairs
 from c2b_ray.steps.draw import RowNumbers, image_ids, wanted
 from c2b_ray.steps.fetch import Load, reopen
-from c2b_ray.steps.labels import READ_IT, TARGET, ComparedColumn, blanks, left_out, may_be_clusters, not_compared
+from c2b_ray.steps.labels import (
+    READ_IT,
+    TABLE,
+    TARGET,
+    ComparedColumn,
+    blanks,
+    chosen,
+    left_out,
+    may_be_clusters,
+    not_compared,
+)
 from c2b_ray.storage.labelled import LabelledTable, table_opener
 from c2b_ray.storage.parts import give_back
 from c2b_ray.tables import seed_of
@@ -167,6 +178,8 @@ def _written(
     (table, load), labels = source, attributes.labels
     limit, revision = Limit(config.images_per_caption, config.seed), table.revision
     must_compare = config.perturb is None
+    if must_compare and config.images.properties is not False:
+        _check_something_compares(attributes, labels)
     proposals, captions, draws = labelled_rows(labels, revision, config.classes, attributes.named, limit, must_compare)
     proposals = with_origins(proposals, attributes.derived)
     more_captions, pair_draws = labelled_pair_rows(labels, revision, pairs(proposals, config.intersections), limit)
@@ -198,7 +211,20 @@ def _of_other_classes(labels: pa.Table, classes: Sequence[str]) -> int:
     """Counts the rows whose class is known and not audited."""
     targets = ComparedColumn.of(labels, TARGET)
     audited = np.logical_or.reduce([targets.equal(name) for name in classes])
-    return int((~audited & ~targets.missing).sum()) if targets.held is None else 0
+    return int((~audited & ~targets.missing).sum()) if targets.label_sets is None else 0
+
+
+def _check_something_compares(attributes: Attributes, labels: pa.Table) -> None:
+    """Raises ConfigError where all that was cut, measured and read off the images differs too little to be compared,
+    and no column can be: to advise measuring them would be wrong."""
+    if attributes.reasons and not chosen(labels, attributes.named, needed=False):
+        name, why = next(iter(attributes.reasons.items()))
+        others = f" and {len(attributes.reasons) - 1:,} more like it" if len(attributes.reasons) > 1 else ""
+        raise ConfigError(
+            TABLE,
+            f"no column beside image and target_class can be an attribute, and nothing that was measured can: "
+            f"{name} ({why}){others}; add images of each class that differ in something",
+        )
 
 
 def _warn(steps: Steps, warnings: Sequence[str]) -> None:

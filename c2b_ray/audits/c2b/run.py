@@ -32,6 +32,7 @@ shown/                                 Parquet parts of the pictures that the re
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
 from pathlib import Path
@@ -260,3 +261,26 @@ def check_same_images(a: C2BRun, b: C2BRun) -> None:
             f"first is {sorted(changed)[0]!r}: files were replaced between the two, so their answers cannot be paired; "
             "audit both classifiers in one run, or again on the same files"
         )
+
+
+def same_images(a: C2BRun, b: C2BRun) -> dict[str, str]:
+    """Returns A's id of each image of B that has another id in A and the same bytes.
+
+    An id names a row of a table or of an index, so that it changes with each row that is added and each label that is
+    corrected. Of files with the same bytes, those of one name belong together, then those that are left, each once.
+    """
+    images_of_a, images_of_b = a.read("images", NOTED).to_pylist(), b.read("images", NOTED).to_pylist()
+    ids_of_a, ids_of_b = ({row["image_id"] for row in rows} for rows in (images_of_a, images_of_b))
+    free = {row["image_id"]: row for row in images_of_a if row["content"] and row["image_id"] not in ids_of_b}
+    result: dict[str, str] = {}
+    for columns in (("content", "key"), ("content",)):
+        same: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for image_id, row in free.items():
+            same[tuple(row[name] for name in columns)].append(image_id)
+        for row in images_of_b:
+            ids = same.get(tuple(row[name] for name in columns), [])
+            if ids and row["image_id"] not in ids_of_a and row["image_id"] not in result:
+                result[row["image_id"]] = ids.pop(0)
+        used = set(result.values())
+        free = {image_id: row for image_id, row in free.items() if image_id not in used}
+    return result

@@ -184,14 +184,18 @@ def compare(
     """
     a, b = compared_names((run_a, run_b), (classifier_a, classifier_b), models_of, _check_settings)
     alpha = run_a.config.alpha
+    images_a, images_b = images_of_groups(run_a, run_b)
     groups = (
         {}
         if run_a.config.groups.column
-        else {(dataset, members): group for (dataset, group), members in _images(run_a).items()}
+        else {(dataset, members): group for (dataset, group), members in images_a.items()}
     )
     margin = run_a.config.margin
     same_settings = _guessing(run_a) == _guessing(run_b)
-    biases_of_a, biases_of_b = (_biases(run, model, groups, same_settings) for run, model in ((run_a, a), (run_b, b)))
+    biases_of_a, biases_of_b = (
+        _biases(run, model, images, groups, same_settings)
+        for run, model, images in ((run_a, a, images_a), (run_b, b, images_b))
+    )
     cells = compared_biases(biases_of_a, biases_of_b, alpha, margin)
     if cells["difference"].null_count == cells.num_rows:
         raise RunError(
@@ -210,19 +214,23 @@ def _gated(model: str, row: Mapping[str, Any]) -> gates.GateCell:
 
 
 def _biases(
-    run: ClipBiasRun, model: str, groups: Mapping[tuple[str, str], str], guessed_alike: bool
+    run: ClipBiasRun,
+    model: str,
+    images: Mapping[tuple[str, str], str],
+    groups: Mapping[tuple[str, str], str],
+    guessed_alike: bool,
 ) -> dict[tuple[str, ...], Bias]:
     """Returns the model's biases by `KEY`.
 
-    `groups`: (dataset, hash of its images) → the group's number in both runs; if empty, groups are matched by their
-    names.
+    `images`: (dataset, group) → a hash of its images; `groups`: (dataset, hash of its images) → the group's number in
+    both runs; if empty, groups are matched by their names.
     """
     replicates = {
         tuple(row[name] for name in KEY): np.array(row["values"], np.float64)
         for row in run.read("replicates").to_pylist()
         if row["model"] == model
     }
-    images, downstream = _images(run), run.config.downstream
+    downstream = run.config.downstream
     result = {}
     for row in run.biases.to_pylist():
         if row["model"] != model:
@@ -250,13 +258,20 @@ def _guessing(run: ClipBiasRun) -> object:
     return run.config.leakage, run.config.alpha, masks
 
 
-def _images(run: ClipBiasRun) -> dict[tuple[str, str], str]:
-    """Returns a hash of the images of each dataset's groups, and of all of its images."""
-    keys: dict[tuple[str, str], list[str]] = {}
-    for row in run.read("clusters").to_pylist():
-        for group in (ALL, *([row["group"]] if row["group"] else [])):
-            keys.setdefault((row["dataset"], group), []).append(row["key"])
-    return {where: content_id("clip-bias images", group_keys) for where, group_keys in keys.items()}
+def images_of_groups(run_a: ClipBiasRun, run_b: ClipBiasRun) -> list[dict[tuple[str, str], str]]:
+    """Returns for each run a hash of the images of each dataset's groups, and of all of its images: of their names and
+    bytes, and of their names alone where a run of an older release lacks a hash of the bytes."""
+    clusters = [run.read("clusters") for run in (run_a, run_b)]
+    has_contents = all(table["content"].null_count < max(1, table.num_rows) for table in clusters)
+    columns = ["key", "content"] if has_contents else ["key"]
+    result = []
+    for table in clusters:
+        images: dict[tuple[str, str], list[list[str | None]]] = {}
+        for row in table.to_pylist():
+            for group in (ALL, *([row["group"]] if row["group"] else [])):
+                images.setdefault((row["dataset"], group), []).append([row[name] for name in columns])
+        result.append({where: content_id("clip-bias images", listed) for where, listed in images.items()})
+    return result
 
 
 def _check_settings(run_a: ClipBiasRun, run_b: ClipBiasRun) -> None:

@@ -470,8 +470,8 @@ def cluster_table(datasets: list[EmbeddedDataset]) -> pa.Table:
         for view in data.images.views[1:]:
             group_of[view.members] = view.group
         rows += [
-            {"dataset": data.images.name, "key": key, "group": group}
-            for key, group in zip(data.images.keys, group_of.tolist(), strict=True)
+            {"dataset": data.images.name, "key": key, "group": group, "content": data.files.contents[row]}
+            for key, group, row in zip(data.images.keys, group_of.tolist(), data.images.rows, strict=True)
         ]
     return pa.Table.from_pylist(rows, CLUSTERS)
 

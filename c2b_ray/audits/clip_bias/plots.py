@@ -21,6 +21,7 @@ WIDTH, HEIGHT = 320, 240
 LEFT, RIGHT, TOP, BOTTOM = 74, 12, 12, 38
 LONGEST = 26
 LETTER = 5.6
+MOST_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,17 @@ class Axis:
     def at(self, value: float) -> float:
         return (value - self.low) / (self.high - self.low)
 
-    def ticks(self) -> list[float]:
+    def ticks(self) -> list[tuple[float, str]]:
+        """Returns numbers at equal distances with their texts, of as many digits as tell them apart."""
+        numbers = self._numbers()
+        texts = [wording.amount(number) for number in numbers]
+        for digits in range(4, MOST_DIGITS + 1):
+            if len(set(texts)) == len(texts):
+                break
+            texts = [wording.amount(number, digits) for number in numbers]
+        return list(zip(numbers, texts, strict=True))
+
+    def _numbers(self) -> list[float]:
         step = 10 ** math.floor(math.log10((self.high - self.low) / 3))
         step = next(step * by for by in (1, 2, 5, 10) if (self.high - self.low) / (step * by) <= 4.5)
         first = math.ceil(self.low / step)
@@ -185,13 +196,9 @@ def _plot(marks: Sequence[str], axes: tuple[Axis, Axis], description: str) -> st
     x, y = axes
     frame = f'<path class="frame" d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>'
     ticks = [
-        f'<text class="tick" x="{_px(x, value)}" y="{HEIGHT - BOTTOM + 14}">{wording.amount(value)}</text>'
-        for value in x.ticks()
+        f'<text class="tick" x="{_px(x, value)}" y="{HEIGHT - BOTTOM + 14}">{text}</text>' for value, text in x.ticks()
     ]
-    ticks += [
-        f'<text class="tick-y" x="{LEFT - 6}" y="{_py(y, value) + 3}">{wording.amount(value)}</text>'
-        for value in y.ticks()
-    ]
+    ticks += [f'<text class="tick-y" x="{LEFT - 6}" y="{_py(y, value) + 3}">{text}</text>' for value, text in y.ticks()]
     middle, upright = (LEFT + WIDTH - RIGHT) / 2, (TOP + HEIGHT - BOTTOM) / 2
     labels = [
         f'<text class="axis" x="{middle}" y="{HEIGHT - 6}">{_text(x.label)}</text>',

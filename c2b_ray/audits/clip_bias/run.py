@@ -31,7 +31,7 @@ class ClipBiasManifest(Manifest):
 class ClipBiasRun(Run):
     """A run of `c2b clip-bias`."""
 
-    SINCE: ClassVar = {"clip_bias": ("favoured", "favoured_texts", "texts")}
+    SINCE: ClassVar = {"clip_bias": ("favoured", "favoured_texts", "texts"), "clusters": ("content",)}
     config: ClipBiasConfig
 
     biases = TableOf("clip_bias")

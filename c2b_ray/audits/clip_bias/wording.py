@@ -43,15 +43,15 @@ def group(name: str) -> str:
     return f"group {name}" if name.isdigit() else f"group “{clean(name)}”"
 
 
-def amount(value: float) -> str:
-    """Formats a bias to three significant digits; small ones as 2.4·10⁻⁵."""
+def amount(value: float, digits: int = 3) -> str:
+    """Formats a bias to three significant digits, or as many as `digits`; small ones as 2.4·10⁻⁵, to one less."""
     if math.isnan(value):
         return words.UNKNOWN
     if value == 0 or abs(value) >= 0.001:
-        return f"{value:.3g}".replace("-", words.MINUS)
-    digits, power = f"{value:.1e}".split("e")
+        return f"{value:.{digits}g}".replace("-", words.MINUS)
+    mantissa, power = f"{value:.{digits - 2}e}".split("e")
     raised = str(abs(int(power))).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{digits}·10⁻{raised}".replace("-", words.MINUS)
+    return f"{mantissa}·10⁻{raised}".replace("-", words.MINUS)
 
 
 def amounts(low: float, high: float) -> str:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.failures.discovery.candidates import Candidate, Hierarchy, Origin, table
-from c2b_ray.audits.failures.discovery.rounds import AnswerRules, truths_by_label
+from c2b_ray.audits.failures.discovery.rounds import AnswerRules, needs_parents, truths_by_label
 from c2b_ray.audits.failures.discovery.rounds_stage import DiscoveryClassifier, RoundStage, describe_all
 from c2b_ray.audits.failures.discovery.sentences import baseline, check_prompt, statements, usable
 from c2b_ray.audits.failures.drawing import RoundDrawing, generated
@@ -26,6 +26,7 @@ from c2b_ray.engine.images import of_revision
 from c2b_ray.engine.stage import Runner
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
+from c2b_ray.report import words
 from c2b_ray.roles import Captioner, Description
 from c2b_ray.steps.classify import classification
 from c2b_ray.tables import content_id
@@ -89,9 +90,29 @@ def discovery_classifiers(config: FailuresConfig, models: Backend) -> tuple[Disc
 def noted_classifiers(config: FailuresConfig, models: Backend, steps: Steps) -> dict[str, dict[str, Any]]:
     """Returns the manifest's entries of a run's classifiers, and warns of their assumed settings."""
     descriptions = {name: models.describe("classifier", spec) for name, spec in config.specs.items()}
+    ancestry = ancestry_of(config) if needs_parents(config.rule) else None
     for name, description in descriptions.items():
         warn_of_assumptions(steps, name, description)
+        if ancestry is not None:
+            _warn_of_meanings(config, name, description, ancestry, steps)
     return {f"classifier {name}": model_row(spec, descriptions[name]) for name, spec in config.specs.items()}
+
+
+def _warn_of_meanings(
+    config: FailuresConfig, name: str, description: Description, ancestry: Ancestry, steps: Steps
+) -> None:
+    """Warns of labels that a rule takes for relatives by a meaning of their names that may not be meant."""
+    label_map = config.label_map if isinstance(config.label_map, dict) else None
+    groups = classification(name, description, config.labels, label_map, field="labels").labels_of_class
+    positions = {position for group in groups for position in group}
+    pairs = Hierarchy(ancestry, description.labels).by_rarer_meanings(positions)
+    if pairs:
+        one, other, parent = pairs[0]
+        steps.warn(
+            f"{name}: {words.plural(len(pairs), 'pair')} of labels share a parent only by a rarer meaning of a name, "
+            f"such as {one!r} and {other!r} ({parent}): one taken for the other is no failure by {config.rule}. Where "
+            "that is not meant, give `hierarchy` a YAML file of label: parent"
+        )
 
 
 def baselines(config: FailuresConfig) -> dict[str, Candidate]:

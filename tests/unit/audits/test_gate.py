@@ -187,3 +187,11 @@ def test_a_measure_is_a_column_without_anything_but_numbers():
     for name in ("verdict", "kept", "note", "absent"):
         with pytest.raises(ConfigError, match=f"no measure '{name}' here"):
             check([f"{name}>0"], cells)
+
+
+def test_how_many_images_a_cell_has_is_known_of_each_cell() -> None:
+    doubted = row("bus/size/small", n=9, phi=0.1, verdict="undetermined", doubt="impure")
+    cells = [*SCORES, *cells_of([doubted])]
+    assert failing("n<10", cells) == ["boat/size/huge", "bus/size/small"]
+    compared = cells_of([row("bus/weather/fog", pairs=0, change="undetermined", difference=NAN)])
+    assert failing("pairs<30", compared) == ["bus/weather/fog"]

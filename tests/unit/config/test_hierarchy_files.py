@@ -131,13 +131,24 @@ def test_a_damaged_wordnet_folder_is_refused(wordnet):
 def test_a_label_that_a_hierarchy_lacks_is_named_with_the_nearest():
     hierarchy = Hierarchy.of({"mug": ["vessel"], "bus": ["vehicle"]})
     with pytest.raises(
-        ConfigError, match=r"hierarchy: the hierarchy has no label 'mugg', nor 1 more; did you mean 'mug'"
+        ConfigError,
+        match=r"hierarchy: the hierarchy has no label 'mugg', .*; did you mean 'mug'.* or write a YAML file",
     ):
         hierarchy.check(["bus", "mugg", "tram"])
 
 
 def test_a_classifier_that_does_not_name_its_labels_is_asked_for_names():
     with pytest.raises(
-        ConfigError, match=r"imagenet has no label 'label_0', nor 999 more; .* add \?labels=FILE to its"
+        ConfigError, match=r"imagenet has no label 'label_0', .*, nor 994 more; .* add \?labels=FILE to its"
     ):
         Hierarchy(read_hierarchy("imagenet")).check([f"label_{number}" for number in range(1000)])
+
+
+def test_pairs_that_share_a_parent_by_a_rarer_meaning_of_a_name_are_told(wordnet):
+    labels = ["fly", "bee", "dipterous insect", "bug"]
+    pairs = Hierarchy(read_hierarchy(str(wordnet)), labels).by_rarer_meanings({0, 1})
+    assert pairs == [("bee", "dipterous insect", "insect")]  # the usual bee is the gathering, whose parent is `animal`
+    assert Hierarchy(read_hierarchy(str(wordnet)), labels).by_rarer_meanings({0, 3}) == []
+    imagenet = ImageNetInfo("imagenet-1k").label_descriptions()
+    assert Hierarchy(read_hierarchy("imagenet"), imagenet).by_rarer_meanings(range(1000)) == []
+    assert Hierarchy(read_hierarchy("world"), CLASSES).by_rarer_meanings(range(len(CLASSES))) == []

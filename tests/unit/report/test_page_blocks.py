@@ -37,7 +37,7 @@ from c2b_ray.report.blocks import (
     setup,
     spec,
 )
-from c2b_ray.report.method import Fact, Method, Model, SetupNote
+from c2b_ray.report.method import Fact, Method, Model, SetupNote, setup_lines, setup_notes
 from c2b_ray.report.page import Answer
 from c2b_ray.report.pictures import Gallery, Picture
 from c2b_ray.report.words import Column, Span
@@ -172,3 +172,18 @@ def test_a_number_stays_behind_a_name_that_is_read_from_right_to_left(name):
     html = page(Paragraph(text), Paragraph((Span(text, strong=True),)), Table([Column("A")], [(text,)]))
     assert html.count(f"taken for <bdi>{name}</bdi>: 6 of &lt;b&gt;6&lt;/b&gt;") == 3
     assert "<bdi>" not in page(Paragraph("Straßenbahn, 日本: 6"))
+
+
+def test_few_right_answers_that_a_finding_explains_are_not_blamed_on_the_set_up_first() -> None:
+    row = {"classifier": "onnx:n", "seen": "6 % are right.", "cause": "The likely causes are x.", "remedy": "Check."}
+    manifest = {"setup": [{**row, "kind": "chance", "hopeless": False}]}
+    (explained,) = blocks.setup(setup_notes(manifest, {"onnx:n": "texture"}))
+    assert explained.title == "Hardly an answer is right"
+    assert setup_lines(manifest, {"onnx:n": "texture"}) == [
+        "set-up: 6 % are right. The answers follow the texture of the images, which may be the reason. If not, the "
+        "likely causes are x. Check."
+    ]
+    for other in ({"kind": "chance", "hopeless": True}, {"kind": "shifted", "hopeless": False}):
+        (blamed,) = blocks.setup(setup_notes({"setup": [row | other]}, {"onnx:n": "texture"}))
+        assert blamed.title == "The set-up looks wrong"
+    assert setup_lines(manifest, {"other": "texture"}) == ["set-up: 6 % are right. The likely causes are x. Check."]

@@ -325,10 +325,11 @@ def _would_take(undetermined: Sequence[Cell], points: str) -> str:
         return f"{line}: no number of images at hand would settle {'it' if is_one else 'them'}."
     n, needed = median(cell.n for cell in with_estimate), median(cell.images_to_settle or 0 for cell in with_estimate)
     images, number = words.plural(round(n), "image"), len(with_estimate)
-    subject = f"A value has {images}"
-    if number < len(undetermined):
-        subject = f"{words.count(number)} of them {f'has {images}' if number == 1 else f'have {images} each'}"
-    return (
-        f"{line}: {'it' if is_one else 'they'} may differ by more than {points} or not. {subject}, and would need "
-        f"about {words.count(round(needed))}{'' if number == 1 else ' (medians)'}."
-    )
+    would_need = f"would need about {words.count(round(needed))}"
+    if number == len(undetermined):
+        last = f"A value has {images}, and {would_need}{'' if number == 1 else ' (medians)'}"
+    elif number == 1:
+        last = f"1 of them has {images}, and {would_need}"
+    else:
+        last = f"{words.count(number)} of them, with {images} in the median, {would_need}"
+    return f"{line}: {'it' if is_one else 'they'} may differ by more than {points} or not. {last}."

@@ -409,3 +409,11 @@ def named_sentence(
         f"another class. {evidence[0].upper()}{evidence[1:]} Chance permutes {named_by.attribute} within each class."
     )
     return sentence, evidence, right
+
+
+def what_answers_follow(named: Sequence[NamedByAttribute], looks: Sequence[FollowedLooks]) -> dict[str, str]:
+    """Returns classifier → what its answers follow in place of the class: an attribute that names them, or looks."""
+    return {
+        **{of.classifier: words.listed([str(row["look"]) for row in of.rows]) for of in looks},
+        **{of.classifier: of.attribute for of in reversed(named)},
+    }

@@ -37,6 +37,7 @@ from c2b_ray.audits.c2b.report.look_answers import (
     look_answers,
     looks_section,
     named_by_attributes,
+    what_answers_follow,
 )
 from c2b_ray.audits.c2b.report.method import DerivedValues, method, terms, titled
 from c2b_ray.audits.c2b.report.overview import found_cells, overview_article, pooled_article, taken
@@ -229,7 +230,13 @@ def page_of(
         suffix="classifier audit",
         kicker="Classifier audit",
         byline=[*((spec(name),) for name in names.values()), *([(Span(date, style="date"),)] if date else [])],
-        head=_head(manifest, told, run_method, _accuracy_lines(cells, tables, names, tau)),
+        head=_head(
+            manifest,
+            told,
+            run_method,
+            _accuracy_lines(cells, tables, names, tau),
+            what_answers_follow(of_images.named, of_images.looks),
+        ),
         sections=[*sections, last],
         styles=(*STYLES, "explore.css"),
         scripts=EXPLORE,
@@ -237,11 +244,16 @@ def page_of(
 
 
 def _head(
-    manifest: Mapping[str, Any], told: Sequence[Answer], run_method: Method, accuracy: Sequence[str]
+    manifest: Mapping[str, Any],
+    told: Sequence[Answer],
+    run_method: Method,
+    accuracy: Sequence[str],
+    followed: Mapping[str, str],
 ) -> list[Block]:
-    """Returns what stands above the contents: what was found, and what puts all of it in doubt."""
+    """Returns what stands above the contents: what was found, and what puts all of it in doubt. `followed`: as for
+    `setup_notes`."""
     unfinished_line = unfinished(manifest)
-    notes_of_setup = setup_notes(manifest)
+    notes_of_setup = setup_notes(manifest, followed)
     # "Nothing was found" says nothing about a classifier that is set up wrongly, so that the set-up stands before it.
     has_findings = any(answer.verdict in FINDINGS for answer in told)
     blocks: list[Block] = [*setup(notes_of_setup), Answers(told)]

@@ -30,6 +30,7 @@ from c2b_ray.audits.c2b.report.look_answers import (
     followed_sentence,
     named_by_attributes,
     named_sentence,
+    what_answers_follow,
 )
 from c2b_ray.audits.c2b.report.method import ACCURACY, DerivedValues, compared_by, metric_named, right_line, shown
 from c2b_ray.audits.c2b.report.overview import (
@@ -90,17 +91,17 @@ def summary(run: C2BRun) -> Summary:
         for look in by_column
     ]
     told_by_column = {look.classifier for look in by_column}
-    looks = run.read("looks")
-    followed = [
-        "".join(span.text for span in followed_sentence(look, f"{look.classifier}: "))
-        for look in followed_looks(looks, run.read("look_alikes"))
+    looks = [
+        look
+        for look in followed_looks(run.read("looks"), run.read("look_alikes"))
         if look.classifier not in told_by_column
     ]
+    followed = ["".join(span.text for span in followed_sentence(look, f"{look.classifier}: ")) for look in looks]
     stages = two_stages(config, cells, run.captions, run.read("confirmation"))
     rule = right_line(config, run.manifest.get("rule"))
     cautions = [line for line in (one_caption_line(cells), copies_line(cells)) if line]
     right = _accuracies(run, cells, confidence)
-    notes = setup_lines(run.manifest)
+    notes = setup_lines(run.manifest, what_answers_follow(by_column, looks))
     closest = near_misses(cells, config.tau)
     ahead = (
         [*(near_line(cell, len(right) > 1, config.tau) for cell in closest), next_step(closest, config)]
@@ -155,7 +156,7 @@ def summary(run: C2BRun) -> Summary:
             "verdicts": verdicts,
             "next": list(filter(None, ahead)),
             "named_by_attributes": named_lines,
-            "looks": looks.to_pylist(),
+            "looks": run.read("looks").to_pylist(),
             "cautions": cautions,
             "blank_rows": run.manifest.get("blank_rows") or {},
             "groups": len(groups),

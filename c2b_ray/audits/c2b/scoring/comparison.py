@@ -21,6 +21,7 @@ from c2b_ray.audits.c2b.scoring import clusters
 from c2b_ray.audits.c2b.scoring.clusters import Clusters, ClusterSums, cluster_sums, inflation
 from c2b_ray.audits.c2b.verification.verified import VerifierAnswers
 from c2b_ray.errors import RunError
+from c2b_ray.stats.scores import Floats
 from c2b_ray.steps.answers import CellAnswers, answers_of, by_column, counts_by_caption
 from c2b_ray.steps.cells import CellImages, CellName, GroupName, images_of_cells, is_labelled
 from c2b_ray.steps.draw import Ints, Mask
@@ -223,7 +224,7 @@ def compare(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
     if counts and all(count.unshared and not count.n and not count.unanswered for count in counts):
         raise RunError(
             "the two have no image of any cell in common, so nothing can be paired: audit both classifiers in one run, "
-            "or with the same index, seed, classes and `attributes`"
+            "or with the same images (files of the same bytes) or the same index, seed, classes and `attributes`"
         )
     doubts = [_doubt(shared, (*group, value)) for group, of_group in cells.items() for value in of_group]
     columns = _numbers(cells, independent, doubts, tau, alpha)
@@ -422,4 +423,30 @@ def _numbers(
     verdicts = stats.verdicts(columns["difference"], columns["q_value"], none_q, tau, alpha)
     changes = [CHANGES[verdict] for verdict in verdicts]
     changes = [change if is_trusted else "undetermined" for change, is_trusted in zip(changes, trusted, strict=True)]
-    return {**{name: values.tolist() for name, values in columns.items()}, "change": changes, "doubt": doubts}
+    to_settle = _pairs_to_settle([counts[is_cell] for counts in pairs], share[is_cell], changes, trusted, tau, alpha)
+    to_settle = [
+        None if pairs_of_cell.gains is not None else images
+        for pairs_of_cell, images in zip(independent, to_settle, strict=True)
+    ]
+    columns_of_numbers = {name: values.tolist() for name, values in columns.items()}
+    return {**columns_of_numbers, "change": changes, "doubt": doubts, "pairs_to_settle": to_settle}
+
+
+def _pairs_to_settle(
+    pairs: Sequence[Floats], share: Floats, changes: Sequence[str], trusted: Mask, tau: float, alpha: float
+) -> list[int | None]:
+    """Returns the images that would settle each undetermined change, were the observed shares the truth; None where no
+    number would, or a cell is in doubt or has none."""
+    only_a, only_b, n = pairs
+    tested = max(1, int(((n > 0) & trusted).sum()))
+    is_beyond = np.abs(only_b - only_a) > tau * n
+    result = np.full(len(n), -1, np.int64)
+    # One more change, or one more cell without one, would have to pass this step of Benjamini and Hochberg's ladder.
+    for chosen, names in ((is_beyond, ("better", "worse")), (~is_beyond, ("same",))):
+        settled = sum(change in names for change in changes)
+        step = alpha * min(1.0, (1 + settled) / tested)
+        counts = (only_a[chosen], only_b[chosen], n[chosen])
+        result[chosen] = stats.paired_images_to_settle(*counts, tau, step)
+    is_open = np.array([change == "undetermined" for change in changes], bool) & trusted & (n > 0) & (result > 0)
+    images = np.ceil(result / share)
+    return [int(number) if is_open[i] else None for i, number in enumerate(images)]

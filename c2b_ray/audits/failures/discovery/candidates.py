@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -220,6 +221,7 @@ def _without(sentence: str, adjectives: Sequence[str]) -> str:
 # A hierarchy applied to a classifier's labels: which labels share a parent, and what a prompt calls a label's kind.
 
 
+MOST_MISSING = 6
 _IN_ORDER = 0.5
 """A label space is the hierarchy's own if it has as many labels, and more than this share of them match by position."""
 
@@ -250,10 +252,13 @@ class Hierarchy:
         """Raises ConfigError for the field `hierarchy` where it lacks a label."""
         missing = [label for label in labels if label not in self]
         if missing:
-            remainder = f", nor {len(missing) - 1} more" if len(missing) > 1 else ""
+            remainder = f", nor {len(missing) - MOST_MISSING} more" if len(missing) > MOST_MISSING else ""
             known_names = [name for entry in self._ancestry.entries for name in entry.names[:1]]
-            problem = f"{self._ancestry.source} has no label {missing[0]!r}{remainder}"
-            hint = NAME_LABELS if is_unnamed(missing[:1]) else nearest(normalise(missing[0]), known_names)
+            problem = f"{self._ancestry.source} has no label {', '.join(map(repr, missing[:MOST_MISSING]))}{remainder}"
+            similar = (
+                f"{nearest(normalise(missing[0]), known_names)} or write a YAML file of label: parent for all labels"
+            )
+            hint = NAME_LABELS if is_unnamed(missing[:1]) else similar
             raise ConfigError("hierarchy", f"{problem}; {hint}")
 
     def parents(self, label: str) -> frozenset[str]:
@@ -274,6 +279,28 @@ class Hierarchy:
         """
         self.check([label])
         return next((entry.shown for entry in self._entries(label) if entry.shown), None)
+
+    def by_rarer_meanings(self, positions: Collection[int]) -> list[tuple[str, str, str]]:
+        """Returns the pairs of labels of the label space, one of them at `positions`, that share a parent only where a
+        name does not have its most common meaning, each with such a parent: in WordNet a lion and a baby are persons.
+        """
+        space = range(len(self._labels))
+        usual = [{parent for entry in self._entries_at(position)[:1] for parent in entry.parents} for position in space]
+        below: dict[str, list[int]] = {}
+        for position in space:
+            for parent in sorted(self._parents_of_space[position]):
+                below.setdefault(parent, []).append(position)
+        pairs: dict[tuple[int, int], str] = {}
+        for parent, members in below.items():
+            for first, second in combinations(members, 2):
+                is_asked = first in positions or second in positions
+                if is_asked and usual[first].isdisjoint(usual[second]):
+                    pairs.setdefault((first, second), parent)
+        shown = {entry.names[-1]: entry.names[0] for entry in self._ancestry.entries if entry.names[-1] in below}
+        return [
+            (self._labels[first], self._labels[second], shown.get(parent, parent))
+            for (first, second), parent in sorted(pairs.items())
+        ]
 
     def kin(self, positions: Sequence[int]) -> NDArray[np.bool_]:
         """Returns bool (labels of the label space,): which share a parent with one of the labels at `positions`.

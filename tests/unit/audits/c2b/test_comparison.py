@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from PIL import Image
 
-from c2b_ray.audits.c2b.comparison import MOST_ROWS, comparison_page, left_out
+import c2b_ray
+from c2b_ray.audits.c2b.comparison import (
+    MOST_ROWS,
+    compare,
+    comparison_page,
+    disagreement_pictures,
+    left_out,
+    to_settle_line,
+)
 from c2b_ray.report.blocks import Page, Table
 from c2b_ray.tables import COMPARISON, COMPARISON_POOLED
 
@@ -82,3 +93,69 @@ def test_places_are_not_named_and_two_of_a_name_are_told_apart() -> None:
 
 def test_one_spec_in_two_runs_is_one_name() -> None:
     assert [part[1].text for part in page([], ("m", "m")).byline] == ["m", "m"]
+
+
+def test_the_images_that_would_settle_the_open_cells_are_told() -> None:
+    open_rows = [row("fog", "undetermined", 0.1, pairs_to_settle=200), row("snow", "undetermined", NAN, n=0)]
+    rows = [*open_rows, row("rain", "worse", -0.2, pairs_to_settle=None)]
+    assert to_settle_line(rows) == (
+        "1 of 2 undetermined cells has 20 images that both answered, and about 200 would settle it."
+    )
+    assert to_settle_line([rows[0], row("hail", "undetermined", 0.1, pairs_to_settle=301)]) == (
+        "2 undetermined cells have 20 images that both answered, and about 250 would settle one (medians)."
+    )
+    assert to_settle_line(rows[2:]) == ""
+    worse, _, undetermined = rows_of(page(rows))
+    assert [len(cells) for cells in (worse[0], undetermined[0])] == [8, 9]
+    assert [cells[8].text for cells in undetermined] == ["200", "—"]
+
+
+def written(folder: Path, name: str, rows: list[str], wrong: set[str]) -> dict[str, Any]:
+    """Writes a labelled table and predictions of its pictures, and returns an audit's fields."""
+    answers = [
+        f"{file},{'bus' if (label == 'bus') != (file in wrong) else 'cat'}" for file, label, _ in map(split, rows)
+    ]
+    (folder / f"{name}.csv").write_text("\n".join(["image,target_class,weather", *rows]))
+    (folder / f"{name}-answers.csv").write_text("\n".join(["image,prediction", *answers]))
+    return {
+        "task": "Tell what a picture shows.",
+        "classes": ["bus", "cat"],
+        "classifier": f"table:{folder / f'{name}-answers.csv'}",
+        "images": {"source": "labelled", "table": str(folder / f"{name}.csv"), "properties": False},
+        "attributes": {"weather": ["sun", "fog"]},
+        "check": False,
+    }
+
+
+def split(line: str) -> list[str]:
+    return line.split(",")
+
+
+def test_images_are_paired_by_their_bytes_where_a_table_has_other_rows_since(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    for number in range(41):
+        Image.fromarray(random.integers(0, 256, (16, 16, 3), np.uint8)).save(tmp_path / f"{number}.png")
+    rows = [f"{n}.png,{('bus', 'cat')[n % 2]},{('sun', 'fog')[n // 2 % 2]}" for n in range(40)]
+    before = c2b_ray.audit(written(tmp_path, "a", rows, {"0.png"}), out=tmp_path / "run-a", via="here")
+    # A row in front is new, one is gone, and one has another label.
+    changed = ["40.png,bus,sun", *rows[:5], "5.png,cat,fog", *rows[6:8], *rows[9:]]
+    after = c2b_ray.audit(
+        written(tmp_path, "b", changed, {"0.png", "2.png", "6.png"}), out=tmp_path / "run-b", via="here"
+    )
+    for a, b in ((before, after), (after, before)):
+        compared = compare(a, b)
+        found = {(row["target_class"], row["bias_class"]): row for row in compared.cells.to_pylist()}
+        counts = {cell: (row["n"], row["unshared"], row["only_a"] + row["only_b"]) for cell, row in found.items()}
+        assert counts == {
+            ("bus", "sun"): (9, 2, 0),
+            ("bus", "fog"): (10, 0, 2),
+            ("cat", "sun"): (9, 1, 0),
+            ("cat", "fog"): (10, 1, 0),
+        }
+    sides = compare(before, after).shared.disagreements([("bus", "weather", "fog")])
+    pictures = disagreement_pictures(before, sides)
+    assert sorted(pictures.keys[image] for image, _ in sides["bus", "weather", "fog"].only_a) == [
+        "2.png",
+        "6.png",
+    ]
+    assert all(image in pictures.thumbnails for image, _ in sides["bus", "weather", "fog"].only_a)

@@ -2,12 +2,15 @@
 
 import csv
 
+import pytest
 from labelled_tables import labelled
 
+import c2b_ray
 from c2b_ray.audits.c2b.first_look import unanswered
 from c2b_ray.audits.c2b.scoring.score import scored
 from c2b_ray.audits.c2b.thresholds import Limit, Thresholds
 from c2b_ray.config import read_audit
+from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.steps.classify import classification, predict
 from c2b_ray.steps.draw import fetch
@@ -50,3 +53,17 @@ def test_an_answer_outside_the_only_class_is_wrong_and_named(tmp_path):
     assert unanswered(draws, kept, found["fooled"], ["fooled"]) is None
     said = unanswered(draws, kept, found["strange"], ["strange"])
     assert f"strange answered 0 of the {2 * EACH} images drawn" in str(said)
+
+
+def test_an_image_that_was_measured_is_not_advised_to_be_measured(tmp_path):
+    (tmp_path / "0.png").write_bytes(picture(sample(1, 2000, target_class="bus")[0]))
+    write(tmp_path / "labels.csv", ("image", "target_class"), [("0.png", "bus")])
+    write(tmp_path / "answers.csv", ("file", "label"), [("0.png", "bus"), ("1.png", "tram")])
+    images = {"source": "labelled", "table": str(tmp_path / "labels.csv")}
+    fields = {"task": "Find buses.", "classes": ["bus"], "classifier": f"table:{tmp_path}/answers.csv"}
+    for number, more in enumerate(({}, {"properties": True})):
+        with pytest.raises(ConfigError, match=r"nothing that was measured can: .*too alike.*and \d+ more") as error:
+            c2b_ray.audit({**fields, "images": images | more}, out=tmp_path / str(number), via="here")
+        assert "properties" not in str(error.value)
+    with pytest.raises(ConfigError, match="properties: true"):
+        c2b_ray.audit({**fields, "images": images | {"properties": False}}, out=tmp_path / "run", via="here")

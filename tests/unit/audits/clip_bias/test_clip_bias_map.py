@@ -8,7 +8,7 @@ import pytest
 
 from c2b_ray.audits.clip_bias.config import ClipBiasConfig
 from c2b_ray.audits.clip_bias.facts import Facts
-from c2b_ray.audits.clip_bias.plots import MapCell, heat_map
+from c2b_ray.audits.clip_bias.plots import Axis, MapCell, heat_map
 from c2b_ray.audits.clip_bias.report import page
 from c2b_ray.tables.clip_bias import ConvergenceRow
 
@@ -24,6 +24,16 @@ def test_the_last_column_s_name_is_within_the_map(name: str) -> None:
     reach = len(name) * LETTER * 0.707
     assert float(x) + reach <= float(size[0])
     assert float(y) + reach <= float(size[1])
+
+
+@pytest.mark.parametrize("values", [(0.0, 1.0), (0.99512, 0.99581), (-3.1e-5, 2e-5), (2.41e-5, 2.43e-5), (0.0, 12.0)])
+def test_each_tick_of_an_axis_has_a_text_of_its_own(values: tuple[float, float]) -> None:
+    ticks = Axis.over("similarity", values).ticks()
+    assert len(ticks) == len({text for _, text in ticks}) >= 3
+    if values == (0.0, 1.0):
+        assert ticks == [(0.0, "0"), (0.5, "0.5"), (1.0, "1")]
+    if values[0] == 0.99512:
+        assert ticks[0] == (0.9952, "0.9952")
 
 
 def pair(stage: str, other: str, similarity: float, low: float, high: float) -> ConvergenceRow:

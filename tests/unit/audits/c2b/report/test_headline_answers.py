@@ -124,6 +124,10 @@ def test_a_number_of_images_is_said_of_the_values_for_which_it_is_known():
     said = " ".join(nothing_found(cells, {"m": "m"}, 0.05, 0.95).beneath)
     assert "10 values of a class stay open" in said
     assert "1 of them has 200 images, and would need about 900." in said
+    open_rows = [row("fog", -0.08, n=n, correct=n // 2, images_to_settle=10 * n) for n in (30, 50)]
+    cells = cells_of(scores(*open_rows, *(row(f"v{i}", 0.01) for i in range(9))))
+    said = " ".join(nothing_found(cells, {"m": "m"}, 0.05, 0.95).beneath)
+    assert "2 of them, with 40 images in the median, would need about 400." in said
 
 
 def test_the_largest_open_difference_names_its_classifier_where_there_are_several():

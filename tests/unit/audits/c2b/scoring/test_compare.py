@@ -205,3 +205,29 @@ def test_a_change_of_one_class_is_not_one_of_all_classes():
     (row,) = compare_pooled(SharedImages(a, b), TAU, ALPHA).to_pylist()
     assert row["q_value"] < 1e-9
     assert (row["change"], row["doubt"]) == ("undetermined", "bus alone makes the difference")
+
+
+def test_an_open_change_says_how_many_images_would_settle_it():
+    def found(times):
+        a = weather(fog="r" * 20 * times, rain="r" * 18 * times + "w" * 2 * times, clear="r" * 400, hail="")
+        b = weather(fog="r" * 17 * times + "w" * 3 * times, rain="r" * 18 * times + "w" * 2 * times, clear="r" * 400)
+        return rows(side(a, "a"), side({**b, ("bus", "weather", "hail"): ""}, "b"))
+
+    few = found(1)
+    assert {name: row["change"] for name, row in few.items() if row["change"] == "undetermined"}.keys() == {
+        "fog",
+        "rain",
+        "hail",
+    }
+    needed = {name: few[name]["pairs_to_settle"] for name in ("fog", "rain")}
+    assert few["clear"]["pairs_to_settle"] is few["hail"]["pairs_to_settle"] is None
+    for name, images in needed.items():
+        # An outcome as expected is settled by somewhat fewer images than settle four of five outcomes.
+        assert found(math.ceil(images / 20))[name]["change"] == {"fog": "worse", "rain": "same"}[name]
+        assert found(max(1, images // 80))[name]["change"] == "undetermined"
+    # Images do not settle a cell in doubt.
+    doubted = SharedImages(
+        side(weather(fog="r" * 20), "a"),
+        replace(side(weather(fog="r" * 17 + "w" * 3), "b"), doubts={("bus", "weather", "fog"): "impure"}),
+    )
+    assert compare(doubted, TAU, ALPHA).to_pylist()[0]["pairs_to_settle"] is None
