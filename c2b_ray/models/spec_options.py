@@ -19,7 +19,7 @@ from PIL import Image
 from c2b_ray.errors import InputError, SpecError, WeightsError
 from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import ModelFact, Pixels
-from c2b_ray.storage.manifest import parse_json, read_json
+from c2b_ray.storage.manifest import parse_json, read_json, read_yaml
 
 BATCH = 64
 """Rows that go through a model at once, where the spec's `batch=` does not say otherwise."""
@@ -143,40 +143,70 @@ def truth(spec: Spec, option: str, default: bool) -> bool:
 
 
 def read_labels(path: str | Path) -> tuple[str, ...]:
-    """Reads label names from a file: a JSON list of strings, a JSON object from numbers to names or from names to
-    numbers (`class_to_idx`), or one name a line (an empty last line is ignored).
+    """Reads label names from a file: one name a line, which may have its number before it (an empty last line is
+    ignored); or, in JSON or YAML, a list, or a mapping from numbers to names or from names to numbers, also under
+    `id2label` or `names`.
 
     Raises SpecError where it cannot be read.
     """
+    suffix = Path(path).suffix.lower()
     try:
-        if Path(path).suffix.lower() != ".json":
-            names: Any = Path(path).read_text(encoding="utf-8-sig")
-        else:
-            names = read_json(path)
-        if isinstance(names, dict) and all(isinstance(name, str | int) for name in names.values()):
-            return tuple(by_number(names, "it"))
+        if suffix not in (".json", ".yaml", ".yml"):
+            text = Path(path).read_text(encoding="utf-8-sig")
+            lines = tuple(line.strip() for line in text.strip("\r\n").splitlines())
+            return _plain(path, lines, has_header=suffix in (".csv", ".tsv"))
+        names = read_json(path) if suffix == ".json" else read_yaml(path)
+        if isinstance(names, dict):
+            names = next(
+                (names[key] for key in ("id2label", "names") if isinstance(names.get(key), dict | list)), names
+            )
+        if isinstance(names, dict):
+            return tuple(by_number({key: _last(value) for key, value in names.items()}, "it"))
     except (OSError, ValueError, InputError) as error:
         raise SpecError(f"labels {path}: {error}") from error
-    if isinstance(names, str) and Path(path).suffix.lower() != ".json":
-        return _plain(path, tuple(line.strip() for line in names.strip("\r\n").splitlines()))
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise SpecError(
-            f"labels {path}: expected a JSON list of strings in the order of the outputs, or an object from numbers to "
+            f"labels {path}: expected a list of strings in the order of the outputs, or a mapping from numbers to "
             "names or from names to numbers"
         )
     return tuple(names)
 
 
-def _plain(path: str | Path, lines: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the lines. Raises SpecError where each is quoted, so that the quotes would be part of the names, or where
-    each has the number of another line before its name."""
+def _last(value: Any) -> Any:
+    """Returns the last of a list of texts: Keras names ImageNet's classes by synset and name."""
+    return value[-1] if isinstance(value, list) and value and all(isinstance(one, str) for one in value) else value
+
+
+_NUMBERED_LINE = re.compile(r"(\d{1,9})(?:\s*[:,;]\s*|\s+)(\S.*)")
+
+
+def _plain(path: str | Path, lines: tuple[str, ...], has_header: bool) -> tuple[str, ...]:
+    """Returns the lines, or their names in the order of the numbers before them, where these count from 0 or 1 and the
+    names differ without them: "1 finger" and "2 fingers" are names.
+
+    Raises SpecError where each line is quoted, so that the quotes would be part of the names, or where numbers that are
+    part of the names are in another order than the lines.
+    """
     if lines and all(re.fullmatch(r"""(["']).*\1\s*,?""", line) for line in lines):
-        raise SpecError(f"labels {path}: every line is quoted, such as {lines[0]}; write the names alone, one a line")
-    numbers = [int(found[1]) if (found := re.match(r"(\d{1,9})[\s:,;]", line)) else -1 for line in lines]
-    if numbers != sorted(numbers) and sorted(numbers) in ([*range(len(lines))], [*range(1, len(lines) + 1)]):
+        raise SpecError(f"every line is quoted, such as {lines[0]}; write the names alone, one a line")
+    if (
+        has_header
+        and lines
+        and not _NUMBERED_LINE.fullmatch(lines[0])
+        and all(map(_NUMBERED_LINE.fullmatch, lines[1:]))
+    ):
+        lines = lines[1:]
+    found = [match for line in lines if (match := _NUMBERED_LINE.fullmatch(line))]
+    numbers = [int(match[1]) for match in found]
+    if not lines or sorted(numbers) not in ([*range(len(lines))], [*range(1, len(lines) + 1)]):
+        return lines
+    name_of = {int(match[1]): match[2].strip() for match in found}
+    if len({re.sub(r"e?s\b", "", name.casefold()) for name in name_of.values()}) == len(lines):
+        return tuple(name_of[number] for number in sorted(name_of))
+    if numbers != sorted(numbers):
         raise SpecError(
-            f"labels {path}: its lines are numbered, and not in the order of the numbers: the first is {lines[0]!r}; "
-            "write the names alone, one a line, in the order of the outputs"
+            f"its lines are numbered, and not in the order of the numbers: the first is {lines[0]!r}; write the names "
+            "alone, one a line, in the order of the outputs"
         )
     return lines
 
