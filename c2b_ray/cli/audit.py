@@ -14,7 +14,7 @@ from c2b_ray.audits.audit import audit_named
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.progress import Log, Placement, log_run, session, trackers
 from c2b_ray.errors import ConfigError, SourceError
-from c2b_ray.storage import files
+from c2b_ray.storage import absent_bucket, files
 from c2b_ray.storage.run import Run, load_run
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ def drafted_audit(
         if (classifier or any(one is not None for one in choices)) and not source.lower().endswith(AUDIT_FILES):
             problem = "no table of images" if files.exists(source) else "no such file or folder"
             raise SourceError(
-                f"{source}: {problem}; expected a folder of images, or a table that ends in {', '.join(TABLES)}"
+                absent_bucket(source)
+                or f"{source}: {problem}; expected a folder of images, or a table that ends in {', '.join(TABLES)}"
             )
         if classifier or any(one is not None for one in choices):
             _refuse_annotations(source)
