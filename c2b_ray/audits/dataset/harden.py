@@ -143,7 +143,8 @@ def _method(results: Mapping[str, Any]) -> list[str]:
         "from (Wiles et al. 2022, Appendix D, Table 7).",
         "± is the standard deviation over seeds. The 95 % intervals of gains allow for both: how much trainings vary "
         "(Student’s, over seeds), and that other held-out images would give other answers (Tango’s, of pairs of "
-        "answers to one image; failures of one caption count as fewer). They do not say how much another dataset would.",
+        "answers to one image; failures of one caption count as fewer). They do not say how much another dataset "
+        "would.",
         "Images were selected because a classifier fails on them: its accuracy as it is lies near 0 by selection.",
         *_of_clean(results["clean"]),
     ]
