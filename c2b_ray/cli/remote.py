@@ -18,7 +18,7 @@ import typer
 
 from c2b_ray.audits.audit import QUESTION, audits, names
 from c2b_ray.audits.gate import ALLOW, ALLOW_BEFORE, OPTION
-from c2b_ray.cli import show
+from c2b_ray.cli import set_next_step, show
 from c2b_ray.cli.audit import ClassColumn, ClassifierOption, ImageColumn, RootOption, TaskOption, drafted_audit
 from c2b_ray.cli.compare import check_options
 from c2b_ray.cli.progress import sending
@@ -414,6 +414,7 @@ def _submit(
             _print_job(job, as_json)
             return
         print(f"{job['id']}: submitted", file=sys.stderr, flush=True)
+        set_next_step(f"the job goes on: c2b remote wait {job['id']}, or cancel in place of wait")
         _end(endpoint.wait(job["id"], on_event=_Events()), as_json)
 
 

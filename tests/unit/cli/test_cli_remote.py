@@ -125,3 +125,16 @@ def test_who_waits_reads_warnings_and_the_result_and_nothing_twice(c2b, monkeypa
         "finished",
         "its report: c2b remote report job_1 --out report.html",
     ]
+
+
+def test_who_is_interrupted_after_submitting_is_not_told_to_submit_again(c2b, monkeypatch, tmp_path):
+    """The same command would start a second job; before the job there is, it sends what is missing."""
+    steps = []
+    job = {"id": "job_1", "kind": "failures", "state": "finished", "name": None, "progress": {}, "failure": None}
+    monkeypatch.setattr(remote, "set_next_step", steps.append)
+    monkeypatch.setattr(Endpoint, "upload_files", lambda self, kind, config, *_: steps.append("sent"), raising=False)
+    monkeypatch.setattr(Endpoint, "submit", lambda self, *_: steps.append("submitted") or job, raising=False)
+    monkeypatch.setattr(Endpoint, "wait", lambda self, *_, on_event: steps.append("waited") or job, raising=False)
+    assert c2b("remote", "failures", tmp_path / "failures.yaml")[0] == 0
+    goes_on = "the job goes on: c2b remote wait job_1, or cancel in place of wait"
+    assert steps == ["sent", "submitted", goes_on, "waited"]
