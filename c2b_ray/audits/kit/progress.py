@@ -134,10 +134,10 @@ class NotebookBars:
     def _whole(self, event: Event) -> Event:
         """Returns the end of a step that may have run before, with the time of all its passes, and with the most rows
         that a pass answered: a later one finds them answered."""
-        earlier = self._ended.get(event.step, event)
-        seconds = event.seconds + (0.0 if earlier is event else earlier.seconds)
-        passes = [progress for progress in (earlier.progress, event.progress) if progress is not None]
-        progress = max(passes, key=lambda one: one.answered, default=None)
+        earlier = self._ended.get(event.step)
+        seconds = event.seconds + (0.0 if earlier is None else earlier.seconds)
+        told = [one.progress for one in (earlier, self._rows.get(event.step), event) if one is not None]
+        progress = max((one for one in told if one is not None), key=lambda one: one.answered, default=None)
         self._ended[event.step] = replace(event, seconds=seconds, progress=progress)
         return self._ended[event.step]
 

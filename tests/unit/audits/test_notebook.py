@@ -111,8 +111,11 @@ def test_a_comparison_is_one_line_for_a_terminal_and_its_page_in_a_notebook(run)
 def test_a_step_that_runs_twice_keeps_what_both_passes_took_and_did():
     bars = NotebookBars()
     bars._show = lambda: None
-    bars(Event("classify", "end", 5.0, Progress(160, 0, 0, 160, 30.0, answered=160)))
     bars(Event("classify", "begin"))
+    bars(Event("classify", "progress", 4.9, Progress(160, 0, 0, 160, 30.0, answered=160)))
+    bars(Event("classify", "end", 5.0))
+    bars(Event("classify", "begin"))
+    bars(Event("classify", "progress", 0.4, Progress(160, 0, 160, 160, 0.0, answered=0)))
     bars(Event("classify", "end", 0.5))
     assert "done in 5.5 s, 160 of 160 rows" in bars.html()
 
