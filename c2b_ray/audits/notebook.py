@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 PICTURES, IN_A_TABLE = 8, 24
 LOOKED_AT = 512
 """Images among which those that are part of a finding are looked for, to be shown first."""
+HEIGHT = 800  # pixels of a page inside a notebook
 LARGEST = 160  # pixels of a picture's longer side
 _CARD = "display:inline-block;vertical-align:top;width:10em;margin:0 .6em .6em 0;font-size:.85em;overflow-wrap:anywhere"
 
@@ -121,7 +122,12 @@ class Page:
         )
 
 
-def show(run: Run, height: int = 800) -> Page:
+def framed(content: str) -> str:
+    """Returns the HTML of a page inside a notebook."""
+    return Page(content, HEIGHT)._repr_html_()
+
+
+def show(run: Run, height: int = HEIGHT) -> Page:
     """Returns the report, for a notebook to show. It is written where it is missing."""
     if not files.exists(run.report):
         audit_of(run).write_report(run)

@@ -22,11 +22,15 @@ STOPPED = 128 + signal.SIGTERM
 UNREAD = 128 + signal.SIGPIPE
 _CLICKS_MARK = "PacifyFlushWrapper"
 """What click replaces standard output with once nobody reads it any more."""
-_MESSAGES = {
-    INTERRUPTED: "interrupted; run the same command again to resume",
-    STOPPED: "stopped by SIGTERM; run the same command again to resume",
-}
+_MESSAGES = {INTERRUPTED: "interrupted", STOPPED: "stopped by SIGTERM"}
+_RESUMES = "run the same command again to resume"
+_next_step = [_RESUMES]
 _received: list[int] = []
+
+
+def set_next_step(text: str) -> None:
+    """Sets what a signal's message says to do next, from here on, where the same command would do its work again."""
+    _next_step[0] = text
 
 
 class _Interrupt(KeyboardInterrupt):
@@ -87,6 +91,7 @@ def main() -> None:
     previous = {number: signal.signal(number, _first) for number in (signal.SIGINT, signal.SIGTERM)}
     unraisable, sys.unraisablehook = sys.unraisablehook, _unraisable
     _received.clear()
+    set_next_step(_RESUMES)
     try:
         from c2b_ray.cli.commands import run
 
@@ -125,7 +130,7 @@ def _unraisable(ignored: sys.UnraisableHookArgs) -> None:
     number = _received.pop()
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signal_number, _first)
-    threading.Timer(0.01, os.kill, (os.getpid(), number)).start()  # once the callback has returned
+    threading.Timer(0.1, os.kill, (os.getpid(), number)).start()  # once this hook has returned, also on a busy machine
 
 
 def _second(number: int, frame: FrameType | None) -> None:
@@ -138,5 +143,5 @@ def _deaf() -> None:
 
 
 def _end(status: int) -> NoReturn:
-    print(_MESSAGES[status], file=sys.stderr, flush=True)
+    print(f"{_MESSAGES[status]}; {_next_step[0]}", file=sys.stderr, flush=True)
     sys.exit(status)

@@ -14,7 +14,7 @@ from c2b_ray.audits.audit import audit_named
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.progress import Log, Placement, log_run, session, trackers
 from c2b_ray.errors import ConfigError, SourceError
-from c2b_ray.storage import files
+from c2b_ray.storage import absent_bucket, files
 from c2b_ray.storage.folders import UNPACK, is_archive
 from c2b_ray.storage.run import Run, load_run
 
@@ -116,7 +116,8 @@ def drafted_audit(
             if is_archive(source):
                 problem += f", but an archive ({UNPACK})"
             raise SourceError(
-                f"{source}: {problem}; expected a folder of images, or a table that ends in {', '.join(TABLES)}"
+                absent_bucket(source)
+                or f"{source}: {problem}; expected a folder of images, or a table that ends in {', '.join(TABLES)}"
             )
         if classifier or any(one is not None for one in choices):
             _refuse_annotations(source)

@@ -300,10 +300,16 @@ def harden(
 
 
 def _tell_hardening(result: HardeningResult, out: str) -> None:
+    from c2b_ray.audits.dataset.harden import gain_sentences
+
     for arm, accuracy in result.clean.items():
         failures = result.dataset[arm]
         spread = "" if accuracy.seeds < 2 else f", SD {100 * accuracy.sd:.2f} and {100 * failures.sd:.2f}"
-        show.line(f"{NAMES[arm]}: {accuracy.mean:.2%} of clean images, {failures.mean:.2%} of failures{spread}")
+        of_clean = f"{accuracy.mean:.2%} of {words.plural(accuracy.images, 'clean image')}"
+        of_failures = f"{failures.mean:.2%} of {words.plural(failures.images, 'failure')}"
+        show.line(f"{NAMES[arm]}: {of_clean}, {of_failures}{spread}")
+    for sentence in gain_sentences(result.to_json()["gain_of_with_over"]):
+        show.line(sentence)
     show.line(f"weights and page: {out}/models, {out}/index.html")
 
 

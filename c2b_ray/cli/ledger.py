@@ -253,6 +253,7 @@ def set_tenant(
     quotas = {name: value for name, value in quotas.items() if value is not None}
     if tenant_row is None:
         now = tenants.create(db, tenant, weight=1.0 if weight is None else weight, quotas=quotas)
+        print(f"created the tenant {tenant}", file=sys.stderr)
     else:
         changed = tenants.change(db, tenant_row.id, weight=weight, quotas=quotas if changes else None)
         assert changed is not None

@@ -18,7 +18,7 @@ import typer
 
 from c2b_ray.audits.audit import QUESTION, audits, names
 from c2b_ray.audits.gate import ALLOW, ALLOW_BEFORE, OPTION
-from c2b_ray.cli import show
+from c2b_ray.cli import set_next_step, show
 from c2b_ray.cli.audit import ClassColumn, ClassifierOption, ImageColumn, RootOption, TaskOption, drafted_audit
 from c2b_ray.cli.compare import check_options
 from c2b_ray.cli.progress import sending
@@ -271,7 +271,7 @@ def status(job: JOB, as_json: Json = False) -> None:
 def wait(job: JOB, as_json: Json = False) -> None:
     """Follow a job until it ends; exit 1 if it fails or is cancelled."""
     with connected() as endpoint:
-        _end(endpoint.wait(job, on_event=_print_event), as_json)
+        _end(endpoint.wait(job, on_event=_Events()), as_json)
 
 
 @app.command("list")
@@ -287,6 +287,8 @@ def listed(
     if as_json:
         show.print_json(jobs)
         return
+    if not jobs:
+        show.note("no jobs")
     for job in jobs:
         show.line(_job_line(job))
 
@@ -412,13 +414,16 @@ def _submit(
             _print_job(job, as_json)
             return
         print(f"{job['id']}: submitted", file=sys.stderr, flush=True)
-        _end(endpoint.wait(job["id"], on_event=_print_event), as_json)
+        set_next_step(f"the job goes on: c2b remote wait {job['id']}, or cancel in place of wait")
+        _end(endpoint.wait(job["id"], on_event=_Events()), as_json)
 
 
 def _end(job: Mapping[str, Any], as_json: bool) -> None:
     _print_job(job, as_json)
     if job["state"] != "finished":
         raise typer.Exit(1)
+    if not as_json:
+        show.note(f"its report: c2b remote report {job['id']} --out report.html")
 
 
 def _print_job(job: Mapping[str, Any], as_json: bool) -> None:
@@ -429,6 +434,8 @@ def _print_job(job: Mapping[str, Any], as_json: bool) -> None:
     if failure := job.get("failure"):
         prefix = f"{failure['field']}: " if failure.get("field") else ""
         show.line(f"{failure.get('title', 'failed')}: {prefix}{failure.get('detail', '')}")
+    if result := job.get("result"):  # an endpoint of an earlier release says none
+        show.line(result)
 
 
 def _job_line(job: Mapping[str, Any]) -> str:
@@ -439,15 +446,24 @@ def _job_line(job: Mapping[str, Any]) -> str:
     return "  ".join(parts)
 
 
-def _print_event(event: Event) -> None:
-    data = event.data
-    texts = {
-        "state": lambda: f"{data.get('state')}{f' ({reason})' if (reason := data.get('reason')) else ''}",
-        "progress": lambda: " ".join([f"{data.get('stage')}", *_counted(data.get("done"), data.get("total"))]),
-    }
-    text: Callable[[], str] | None = texts.get(event.kind)
-    if text is not None:
-        print(visible(text()), file=sys.stderr, flush=True)
+class _Events:
+    """Prints events, warnings among them. Progress that says nothing new, such as bytes that were booked, is left
+    out."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, event: Event) -> None:
+        data, text = event.data, ""
+        if event.kind == "state":
+            text = f"{data.get('state')}{f' ({reason})' if (reason := data.get('reason')) else ''}"
+        elif event.kind == "progress":
+            text = " ".join([f"{data.get('stage')}", *_counted(data.get("done"), data.get("total"))])
+        elif event.kind == "warning":
+            text = f"warning: {data.get('text')}"
+        if text and text != self._last:
+            print(visible(text), file=sys.stderr, flush=True)
+            self._last = text
 
 
 def _counted(done: int | None, total: int | None) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -83,6 +84,9 @@ KINDS: Mapping[int, type[EndpointError]] = {
 
 PATIENCE_SECONDS = 120.0
 LONGEST_WAIT = 60.0
+NOTICED_SECONDS = 5.0
+"""A wait of so many seconds is logged with its reason."""
+_log = logging.getLogger(__name__)
 
 
 class Http:
@@ -117,11 +121,14 @@ class Http:
         may_retry = is_repeatable or method in ("GET", "DELETE") or "Idempotency-Key" in headers
 
         def try_again(error: BaseException) -> bool:
-            return isinstance(error, BusyError) or (may_retry and isinstance(error, UnreachableError))
+            if isinstance(error, BusyError):  # a quota of the day is not waited for: nobody sits there until midnight
+                return error.retry_after is None or error.retry_after <= self._patience
+            return may_retry and isinstance(error, UnreachableError)
 
         for attempt in Retrying(
-            retry=retry_if_exception(try_again), wait=_wait, stop=stop_after_delay(self._patience), reraise=True
-        ):
+            retry=retry_if_exception(try_again), wait=_wait, stop=stop_after_delay(self._patience),
+            before_sleep=_say_wait, reraise=True,
+        ):  # fmt: skip
             with attempt:
                 return self._once(method, path, options)
         raise AssertionError  # reraise=True
@@ -177,6 +184,12 @@ def _wait(state: RetryCallState) -> float:
     retry_after = getattr(error, "retry_after", None)
     seconds = float(retry_after) if retry_after is not None else 0.25 * 2 ** min(state.attempt_number, 8)
     return min(LONGEST_WAIT, seconds) * (1 + random.random() / 4)  # noqa: S311 — spreads requests, hides nothing
+
+
+def _say_wait(state: RetryCallState) -> None:
+    """Logs why a request waits, where somebody would wonder."""
+    if state.outcome is not None and state.next_action is not None and state.next_action.sleep >= NOTICED_SECONDS:
+        _log.warning("%s; sent again in %.0f s", state.outcome.exception(), state.next_action.sleep)
 
 
 def _words(error: httpx.HTTPError) -> str:

@@ -64,6 +64,7 @@ class CaptionerServer(ModelReplica):
             "computing": self._computing,
             "revision": self._captioner.revision,
             "scores": scores,
+            "facts": tuple(getattr(self._captioner, "facts", ())),
         }
 
     async def caption(self, model: str, images: Packed, labels: Sequence[str]) -> list[CaptionReply]:

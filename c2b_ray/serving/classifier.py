@@ -86,6 +86,7 @@ class ClassifierServer(ModelReplica):
         classifier = (await self._loaded_models.named()).classifier
         head = getattr(classifier, "head", "softmax")
         about = {"labels": classifier.labels, "revision": classifier.revision, "head": head}
+        about |= {"facts": tuple(getattr(classifier, "facts", ()))}
         return {**about, "computing": self._computing}
 
     async def logits(self, images: Packed, keys: Sequence[str], owner: str = "") -> Rows:

@@ -76,8 +76,9 @@ class EncoderServer(ModelReplica):
         """Returns facts about the served model. With a spec, raises an error if another model is served."""
         if model is not None:
             refuse_other_model(DEPLOYMENT, self._spec, model)
-        facts = {"dimension": self._encoder.dimension, "revision": self._encoder.revision}
-        return {"model": self._spec, "computing": self._computing, **facts}
+        about = {"dimension": self._encoder.dimension, "revision": self._encoder.revision}
+        about |= {"facts": tuple(getattr(self._encoder, "facts", ()))}
+        return {"model": self._spec, "computing": self._computing, **about}
 
     async def encode_texts(self, model: str, texts: Sequence[str]) -> Floats:
         """Returns unit-norm embeddings of the texts."""

@@ -28,6 +28,7 @@ from c2b_ray.roles import (
     GenerationRequest,
     Head,
     Message,
+    ModelFact,
     Neighbours,
     Pixels,
     Question,
@@ -70,6 +71,13 @@ class InApp:
     @property
     def revision(self) -> str:
         return str(self.fact("revision"))
+
+    @property
+    def facts(self) -> tuple[ModelFact, ...]:
+        """The model's settings and where the app has read each; none of an app that an earlier release deployed."""
+        if not self._facts:
+            self.fact("revision")
+        return tuple(self._facts.get("facts", ()))
 
     @property
     def calls_at_once(self) -> int:

@@ -14,6 +14,7 @@ import yaml
 
 from c2b_ray import load_run
 from c2b_ray.audits.c2b.run import open_c2b_run
+from c2b_ray.cli.audit import drafted_audit
 from c2b_ray.engine.sources.datasets import read
 from c2b_ray.errors import RunError, SourceError, StorageError
 from c2b_ray.models.index.faiss_index import FaissIndex
@@ -43,7 +44,7 @@ def put(place):
 
 
 READS = [load_run, read, FaissIndex, predictions, lambda place: LabelledTable(f"{place}.parquet")]
-CALLS = [*READS, begin]
+CALLS = [*READS, begin, lambda place: drafted_audit(place, ["world:clip"], (None,) * 4)]
 
 
 def refused(call, place) -> str:

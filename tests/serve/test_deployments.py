@@ -13,6 +13,7 @@ import pytest
 import ray
 from PIL import Image
 from requests_of_apps import RENDERER, asked, pictures, prompts
+from toys import ToyClassifier
 
 from c2b_ray.models import catalog
 from c2b_ray.models.index import build as faiss_build
@@ -56,7 +57,7 @@ def test_encoder_answers_as_in_process(served: Served, n: int) -> None:
     here, encoder = catalog.encoder("toy:eye"), served.encoder
     assert encoder is not None
     there = ServedEncoder("toy:eye", encoder.channel, chunk=5)
-    assert (there.dimension, there.revision) == (here.dimension, here.revision)
+    assert (there.dimension, there.revision, there.facts) == (here.dimension, here.revision, here.facts)
     texts, images = [f"text {i}" for i in range(n)], pictures(n)
     np.testing.assert_array_equal(there.encode_texts(texts), here.encode_texts(texts))
     np.testing.assert_array_equal(there.encode_images(images), here.encode_images(images))
@@ -152,6 +153,7 @@ def test_classifier_answers_as_in_process(served: Served, n: int) -> None:
     here, there = catalog.classifier("toy:one"), served.classifier("toy:one")
     there.chunk = 5
     assert (there.labels, there.revision) == (here.labels, here.revision)
+    assert catalog.description_of(there).facts == ToyClassifier.facts  # what is assumed of it is told as without Serve
     images, keys = pictures(n), [f"{i}.png" for i in range(n)]
     np.testing.assert_array_equal(there.logits(images, keys), here.logits(images, keys))
 

@@ -11,7 +11,7 @@ import numpy as np
 from c2b_ray.errors import SourceError, WeightsError
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.scripted import ScriptedCaptioner, ScriptedCaptionScorer
-from c2b_ray.roles import Answer, ChatReply, ChatRequest, Floats, Pixels, Question, TokenLogProb
+from c2b_ray.roles import Answer, ChatReply, ChatRequest, Floats, ModelFact, Pixels, Question, TokenLogProb
 from c2b_ray.tables import seed_of
 
 
@@ -42,6 +42,7 @@ class ToyLanguageModel:
 class ToyEncoder:
     dimension = 6
     revision = "toy-1"
+    facts = (ModelFact("input size", "any", "its class"),)
 
     def __init__(self, sound: bool = True) -> None:
         self._sound = sound
@@ -60,6 +61,7 @@ class ToyEncoder:
 
 class ToyClassifier:
     labels = ("dark", "light")
+    facts = (ModelFact("resize and crop", "none", "nothing states it", assumed=True),)
 
     def __init__(self, name: str) -> None:
         self.revision = name

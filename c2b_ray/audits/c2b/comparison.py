@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from statistics import median
 from typing import Any
 
@@ -43,7 +44,7 @@ from c2b_ray.report.redact import clean, names_of
 from c2b_ray.report.words import Column, Span, Summary
 from c2b_ray.steps.cells import CellName
 from c2b_ray.storage import files, resolve
-from c2b_ray.storage.run import MANIFEST
+from c2b_ray.storage.run import MANIFEST, NOTEBOOK
 
 # The images that one of two classifiers got right and the other wrong, of the cells that changed.
 
@@ -411,7 +412,7 @@ OF_TWO_VALUES = (
 a cell of its own."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """The result of `compare`. `cells`: a table of `tables.COMPARISON`. `pooled`: of `COMPARISON_POOLED`, over all
     classes together. `scores`: those of B."""
@@ -426,6 +427,13 @@ class Comparison:
     pooled: pa.Table
     scores: pa.Table
     shared: SharedImages
+
+    def __repr__(self) -> str:
+        return f"<A: {self.classifier_a}, B: {self.classifier_b}: {tally(self.cells.to_pylist())}>"
+
+    def _repr_html_(self) -> str:
+        """In a notebook, a comparison is its page."""
+        return str(resolve_name(f"{NOTEBOOK}:framed")(self.page()))
 
     def check(self, fail_on: Sequence[str], allow_unchecked: bool = False) -> list[gates.Check]:
         """Checks gates on the changes of cells, also over all classes, and on B's scores, also of two values at once.

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from scipy.stats import t
 
 from c2b_ray.audits.dataset.harden_images import WORLD, CleanImages, Images, images_of, outputs, split_of
@@ -35,6 +36,9 @@ from c2b_ray.report import words
 from c2b_ray.report.blocks import Cell, Items, Page, Pairs, Paragraph, Section, Table, Terms
 from c2b_ray.report.redact import clean_setting, cleaned
 from c2b_ray.report.words import Column
+from c2b_ray.stats import paired_difference_interval
+from c2b_ray.stats.clusters import effective_pairs
+from c2b_ray.stats.scores import Floats
 from c2b_ray.steps.classify import LabelMap
 from c2b_ray.storage import files
 from c2b_ray.storage.failure_dataset import FailureDataset, open_dataset
@@ -51,17 +55,21 @@ NAMES = {"as_it_is": "As it is", "without": "Trained without the dataset", "with
 def hardened_page(results: Mapping[str, Any]) -> str:
     """Renders the page. `results`: the content of results.json."""
     accuracy = results["accuracy"]
-    as_it_is = accuracy["as_it_is"]["dataset"]["mean"]
-    after_training = accuracy["with"]["dataset"]["mean"]
+    clean, failures = (accuracy["as_it_is"][name]["images"] for name in ("clean", "dataset"))
+    right = {arm: words.percent(accuracy[arm]["dataset"]["mean"]) for arm in NAMES if arm in accuracy}
+    control = f"{right['without']} after training on clean images alone, " if "without" in right else ""
     headline = (
-        f"On failures that it never saw, right in {words.percent(as_it_is)} of images as it is, "
-        f"{words.percent(after_training)} after training with the others."
+        f"Of {words.plural(failures, 'failure')} that no training saw, {right['as_it_is']} are answered right as it "
+        f"is, {control}{right['with']} after training with the other failures."
     )
     columns = [
         Column("Training"), Column("Clean images", number=True), Column("Failures", number=True),
         Column("Seeds", number=True),
     ]  # fmt: skip
-    caption = "Top-1 in percent, on images that no training saw; mean over seeds ± standard deviation"
+    caption = (
+        f"Top-1 in percent on images that no training saw, {words.plural(clean, 'clean one')} and "
+        f"{words.plural(failures, 'failure')}; mean over seeds ± standard deviation"
+    )
     table = Table(columns, [_row(arm, accuracy[arm]) for arm in NAMES if arm in accuracy], caption=caption)
     settings = cleaned({**results["options"], **results["recipe"]})
     return Page(
@@ -70,7 +78,7 @@ def hardened_page(results: Mapping[str, Any]) -> str:
         kicker="A classifier trained with its failures",
         head=[Paragraph(headline, "tally")],
         sections=(
-            Section("Accuracy", [table, Items(_findings(results["gain_of_with_over"]), "pooled")]),
+            Section("Accuracy", [table, Items(gain_sentences(results["gain_of_with_over"]), "pooled")]),
             Section(
                 "How it was trained",
                 [Terms(_method(results)), Pairs([(name, str(value)) for name, value in settings.items()])],
@@ -89,7 +97,11 @@ def _shown(accuracy: Mapping[str, Any]) -> Cell:
     return Cell(f"{100 * accuracy['mean']:.2f}", [spread])
 
 
-def _findings(gains: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+def gain_sentences(gains: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    """Returns what the trainings with the dataset gain over each other arm, with limits, and where the gain comes from.
+
+    `gains`: `gain_of_with_over` of results.json.
+    """
     sentences = []
     over = {"as_it_is": "the classifier as it is", "without": "the same training without the dataset"}
     for arm, gains_of_arm in gains.items():
@@ -129,8 +141,10 @@ def _method(results: Mapping[str, Any]) -> list[str]:
         f"Each training begins from {begins}; {words.percent(options['share'])} of a batch is failures with their true "
         "label, the rest clean images. The same training without failures is what the dataset’s part in a gain is read "
         "from (Wiles et al. 2022, Appendix D, Table 7).",
-        "± is the standard deviation over seeds; intervals are Student’s, 95 %, over seeds: they say how much training "
-        "varies, not how much another dataset would.",
+        "± is the standard deviation over seeds. The 95 % intervals of gains allow for both: how much trainings vary "
+        "(Student’s, over seeds), and that other held-out images would give other answers (Tango’s, of pairs of "
+        "answers to one image; failures of one caption count as fewer). They do not say how much another dataset "
+        "would.",
         "Images were selected because a classifier fails on them: its accuracy as it is lies near 0 by selection.",
         *_of_clean(results["clean"]),
     ]
@@ -165,8 +179,8 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain of the trainings with the dataset over another arm; the interval is Student's, over seeds (NaN
-    for one)."""
+    """The gain of the trainings with the dataset over another arm, in [-1, 1]. The interval allows for how trainings
+    vary and for how the images that are measured on do; NaN for one seed, which does not tell the former."""
 
     mean: float
     low: float
@@ -202,30 +216,42 @@ class HardeningResult:
         files.write_bytes(f"{out}/index.html", hardened_page(self.to_json()).encode())
 
 
-def summary_of(trainings: pa.Table, about: Mapping[str, Any]) -> HardeningResult:
+def summary_of(trainings: pa.Table, about: Mapping[str, Any], captions: NDArray[np.int64]) -> HardeningResult:
+    """Returns the result of trainings, a table of `TRAINED`. `captions`: the number of the caption of each failure that
+    is measured on, int64 (failures,)."""
     arms = [arm for arm in ARMS if arm in trainings["arm"].to_pylist()]
     rows = {arm: trainings.filter(pc.equal(trainings["arm"], arm)) for arm in arms}
     clean, dataset = ({arm: _accuracy(rows[arm], name) for arm in arms} for name in ("clean", "dataset"))
     gains = {
-        arm: {name: _gain(_rates(rows["with"], name), _rates(rows[arm], name)) for name in ("clean", "dataset")}
+        arm: {
+            name: _gain(_answers(rows["with"], name), _answers(rows[arm], name), of_images)
+            for name, of_images in (("clean", None), ("dataset", captions))
+        }
         for arm in arms
         if arm != "with"
     }
     return HardeningResult(clean, dataset, gains, about, trainings)
 
 
-def _rates(rows: pa.Table, name: str) -> Any:
-    return rows[f"{name}_right"].to_numpy() / np.maximum(rows[f"{name}_images"].to_numpy(), 1)
+def _answers(rows: pa.Table, name: str) -> Floats:
+    """Returns 1 where a training's answer is right, else 0: (trainings, images)."""
+    answers: Floats = np.array(rows[f"{name}_answers"].to_pylist(), np.float64)
+    return answers
 
 
 def _accuracy(rows: pa.Table, name: str) -> Accuracy:
-    rates = _rates(rows, name)
+    rates = rows[f"{name}_right"].to_numpy() / np.maximum(rows[f"{name}_images"].to_numpy(), 1)
     sd = float(rates.std(ddof=1)) if len(rates) > 1 else float("nan")
     return Accuracy(float(rates.mean()), sd, len(rates), int(rows[f"{name}_images"][0].as_py()))
 
 
-def _gain(accuracies_after: Any, accuracies_before: Any) -> Gain:
-    """Returns the gain, seed by seed where both have as many; otherwise over the mean before."""
+def _gain(after: Floats, before: Floats, captions: NDArray[np.int64] | None) -> Gain:
+    """Returns the gain, seed by seed where both have as many; otherwise over the mean before.
+
+    The distances of both intervals from the gain are added in squares. `after`, `before`: of `_answers`; `captions`: of
+    the images, int64 (images,); None where images are independent.
+    """
+    accuracies_after, accuracies_before = after.mean(axis=1), before.mean(axis=1)
     differences = (
         accuracies_after - accuracies_before
         if len(accuracies_after) == len(accuracies_before)
@@ -237,14 +263,34 @@ def _gain(accuracies_after: Any, accuracies_before: Any) -> Gain:
     reach = float(
         t.ppf((1 + CONFIDENCE) / 2, len(differences) - 1) * differences.std(ddof=1) / np.sqrt(len(differences))
     )
-    return Gain(mean, max(mean - reach, -1.0), min(mean + reach, 1.0))
+    low, high = _limits_over_images(after.mean(axis=0) - before.mean(axis=0), captions)
+    return Gain(mean, max(mean - math.hypot(mean - low, reach), -1.0), min(mean + math.hypot(high - mean, reach), 1.0))
+
+
+def _limits_over_images(difference: Floats, captions: NDArray[np.int64] | None) -> tuple[float, float]:
+    """Returns limits of the mean difference, as other images would give it.
+
+    `difference`: of each image, the share of trainings that answer it right less that of the others, in [-1, 1].
+    Averages over seeds differ less than single answers, for which these limits are made: they are wide rather than
+    narrow.
+    """
+    counts = np.array([np.maximum(-difference, 0.0), np.maximum(difference, 0.0), np.ones(len(difference))])
+    counts[:2] = np.minimum(counts[:2], 1.0)
+    weight = 1.0
+    if captions is not None:
+        group = np.unique(captions, return_inverse=True)[1]
+        only_before, only_after, total = (np.bincount(group, part)[None] for part in counts)
+        weight = float(effective_pairs(only_before, only_after, total, CONFIDENCE).effective[0]) / len(difference)
+    worse, better, pairs = (weight * counts.sum(axis=1)).tolist()
+    low, high = paired_difference_interval(worse, min(better, pairs - worse), pairs, CONFIDENCE)
+    return float(low), float(high)
 
 
 ALONE = Session()
 DEFAULT_RENDERS = f"{WORLD}:20000"
 CONFIG = "harden.json"
-FORMAT = 3
-"""Raised where trainings of an earlier release were trained or measured on other images."""
+FORMAT = 4
+"""Raised where trainings of an earlier release were trained or measured on other images, or lack a column."""
 TRAINED = pa.schema(
     [
         pa.field("training_id", pa.string(), nullable=False),
@@ -254,6 +300,8 @@ TRAINED = pa.schema(
         pa.field("clean_images", pa.int64(), nullable=False),
         pa.field("dataset_right", pa.int64(), nullable=False),
         pa.field("dataset_images", pa.int64(), nullable=False),
+        pa.field("clean_answers", pa.list_(pa.bool_()), nullable=False),  # of each image, whether it is right
+        pa.field("dataset_answers", pa.list_(pa.bool_()), nullable=False),
         pa.field("clean_left_out", pa.int64(), nullable=False),  # of training: copies of images that are measured on
         pa.field("dataset_left_out", pa.int64(), nullable=False),
         pa.field("model", pa.string()),  # the folder of its files, below the output
@@ -344,7 +392,7 @@ def harden(
         model = trainable(spec)
         names = sorted({*clean.labels(), *failures.label_counts()})
         number_of = outputs(model, names, options.labels(names, failures))
-        ids, parts = split_of(failures, options.split, options.test_share)
+        captions, parts = split_of(failures, options.split, options.test_share)
         recipe = replace(options.recipe(_count(clean)), **_of_world(clean, options))
         fields = {"dataset": failures.id, "classifier": spec, "revision": model.known.revision, "outputs": number_of}
         images = {"clean": asdict(clean), "clean_revision": clean.revision()}
@@ -359,7 +407,8 @@ def harden(
         step, parts_of = partial(_train, job=job), f"{out}/trainings"
         models.runner.run(rows, step, role, parts_of, id_column="training_id", config=config, on_progress=on_progress)
     trained = read_stage(f"{out}/trainings").sort_by([("arm", "ascending"), ("seed", "ascending")])
-    result = summary_of(trained, {**identity, "split": {"by": parts.by, "groups": parts.groups, "rows": len(ids)}})
+    about = {**identity, "split": {"by": parts.by, "groups": parts.groups, "rows": len(captions)}}
+    result = summary_of(trained, about, captions[parts.test])
     result.write(out)
     return result
 
@@ -472,6 +521,8 @@ def _trained(row: Mapping[str, Any], bench: Bench, job: _Job) -> dict[str, Any]:
         "clean_images": len(clean),
         "dataset_right": int(failures.sum()),
         "dataset_images": len(failures),
+        "clean_answers": clean.tolist(),
+        "dataset_answers": failures.tolist(),
         "clean_left_out": images.clean_left_out,
         "dataset_left_out": images.dataset_left_out,
         "model": folder,

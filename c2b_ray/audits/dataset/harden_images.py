@@ -100,8 +100,9 @@ def outputs(model: Trainable, names: Sequence[str], label_map: LabelMap | None) 
     return result
 
 
-def split_of(dataset: FailureDataset, by: By | None, share: float) -> tuple[list[str], Split]:
-    """Returns the ids of the dataset's rows, in its order, and which are held out."""
+def split_of(dataset: FailureDataset, by: By | None, share: float) -> tuple[NDArray[np.int64], Split]:
+    """Returns the number of the caption of each row of the dataset, int64 (rows,) in its order, and which are held
+    out."""
     ids: list[str] = []
     numbers: list[int] = []
     hashes: list[int] = []
@@ -110,7 +111,8 @@ def split_of(dataset: FailureDataset, by: By | None, share: float) -> tuple[list
         numbers += table["caption_number"].to_pylist()
         hashes += table["fingerprint"].to_pylist()
     try:
-        return ids, split(ids, np.array(numbers, np.int64), np.array(hashes, np.uint64), by, share)
+        captions = np.array(numbers, np.int64)
+        return captions, split(ids, captions, np.array(hashes, np.uint64), by, share)
     except ValueError as error:
         raise SourceError(f"{dataset.location}: cannot be split for training and testing: {error}") from error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -19,13 +20,13 @@ from c2b_ray.report.comparison import Pages, tally
 from c2b_ray.report.words import Summary
 from c2b_ray.stats.intervals import benjamini_hochberg
 from c2b_ray.storage import files, resolve
-from c2b_ray.storage.run import Run
+from c2b_ray.storage.run import NOTEBOOK, Run
 from c2b_ray.tables.rows import ComparedRow
 
 R = TypeVar("R", bound=Run)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """The result of `compare`. `paths`: of both runs. `names`: of classifiers or models, A's first. `cells`: a table of
     the kind's schema, with a column `change`. `gated`: its rows as cells for gates."""
@@ -36,6 +37,14 @@ class Comparison:
     cells: pa.Table
     pages: Pages
     gated: Sequence[gates.GateCell]
+
+    def __repr__(self) -> str:
+        changes = ", ".join(f"{count} {change}" for change, count in tally(self.cells.to_pylist()).items())
+        return f"<A: {self._shown[0]}, B: {self._shown[1]}: {changes}>"
+
+    def _repr_html_(self) -> str:
+        """In a notebook, a comparison is its page."""
+        return str(resolve_name(f"{NOTEBOOK}:framed")(self.page()))
 
     def check(self, fail_on: Sequence[str], allow_unchecked: bool = False) -> list[gates.Check]:
         """Checks gates on how B changed against A, and on B's numbers."""

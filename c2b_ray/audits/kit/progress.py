@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from pkgutil import resolve_name
 from typing import Any, Literal
@@ -114,6 +114,7 @@ class NotebookBars:
 
     def __init__(self) -> None:
         self._rows: dict[str, Event] = {}
+        self._ended: dict[str, Event] = {}
         self._warnings: list[str] = []
         self._shown: Any = None
         self._at = 0.0
@@ -124,11 +125,21 @@ class NotebookBars:
             if event.kind == "warning":
                 self._warnings.append(named(event))
             elif event.kind != "progress" or event.progress is not None:
-                self._rows[event.step] = event
+                self._rows[event.step] = self._whole(event) if event.kind == "end" else event
             if event.kind == "progress" and time.monotonic() - self._at < EVERY_S:
                 return
             self._at = time.monotonic()
             self._show()
+
+    def _whole(self, event: Event) -> Event:
+        """Returns the end of a step that may have run before, with the time of all its passes, and with the most rows
+        that a pass answered: a later one finds them answered."""
+        earlier = self._ended.get(event.step)
+        seconds = event.seconds + (0.0 if earlier is None else earlier.seconds)
+        told = [one.progress for one in (earlier, self._rows.get(event.step), event) if one is not None]
+        progress = max((one for one in told if one is not None), key=lambda one: one.answered, default=None)
+        self._ended[event.step] = replace(event, seconds=seconds, progress=progress)
+        return self._ended[event.step]
 
     def _show(self) -> None:
         page = resolve_name("IPython.display:HTML")(self.html())  # it comes with the notebook, not with this package
@@ -148,7 +159,7 @@ def _row(event: Event) -> str:
     """Returns a step's row: its name, a bar, and how far, how fast and how long."""
     progress = event.progress
     if event.kind == "end":
-        bar, note = '<progress value="1" max="1"></progress>', f"done in {event.seconds:.1f} s"
+        bar, note = '<progress value="1" max="1"></progress>', f"done in {event.seconds:.1f} s{rows(event)}"
     elif progress is None or progress.total is None:
         bar, note = "<progress></progress>", rows(event, True).lstrip(", ")
     else:

@@ -32,6 +32,7 @@ from c2b_ray.endpoint.api.models import (
 )
 from c2b_ray.endpoint.api.models import Job as JobBody
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found, retry_after
+from c2b_ray.endpoint.api.reads import headline_of
 from c2b_ray.endpoint.api.watch import EventFollower, Reader
 from c2b_ray.endpoint.kinds import UNKNOWN, images_of_question, kind_named, models_of
 from c2b_ray.endpoint.ledger import jobs, quotas, uploads, webhooks
@@ -71,6 +72,7 @@ def job_body(job: Job) -> dict[str, Any]:
         "cancel_requested": job.cancel_requested,
         "failure": None if job.failure is None else cleaned(job.failure),
         "classifier_hash": job.classifier_hash,
+        "result": None,
         "config": None,
         "links": {
             "self": base_url,
@@ -259,10 +261,10 @@ def listed(
 
 @routes.get("/audits/{job_id}", responses=answers(JobBody))
 def read(request: Request, job_id: str) -> Json:
-    """Return a job with its progress and its config as submitted."""
+    """Return a job with its progress, its result and its config as submitted."""
     context, caller = enter(request, "read")
     job = of_tenant(context, caller, job_id)
-    return Json({**job_body(job), "config": job.config})
+    return Json({**job_body(job), "result": headline_of(context, job), "config": job.config})
 
 
 @routes.delete("/audits/{job_id}", status_code=202, responses={**answers(JobBody, 202), **errors(409, 422)})

@@ -154,6 +154,7 @@ class Job(Answer):
     cancel_requested: bool
     failure: dict[str, Any] | None
     classifier_hash: str | None
+    result: str | None = Field(None, description="What a finished audit found, in one line; null in lists.")
     config: dict[str, Any] | None = Field(None, description="As submitted; null in lists.")
     links: dict[str, str]
 

@@ -18,14 +18,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.audit import audit_of
+from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.problems import ProblemError, not_found
 from c2b_ray.endpoint.ledger.tables import Job
+from c2b_ray.errors import C2BError
 from c2b_ray.report.export import SPECS, Names, exported, names_in
 from c2b_ray.report.pictures import shown
+from c2b_ray.report.redact import clean
 from c2b_ray.storage import files
 from c2b_ray.storage.failure_dataset import FailureDataset, open_dataset
 from c2b_ray.storage.manifest import TableRecord
-from c2b_ray.storage.run import MANIFEST, Run, load_run
+from c2b_ray.storage.run import MANIFEST, Run, load_run, read_run
 from c2b_ray.storage.tables import IdIndex, RowGroups
 from c2b_ray.tables.dataset import DATASET_ROWS, with_keys
 
@@ -273,8 +276,20 @@ def _read(job: Job, path: str) -> Results:
     return Results(job, path, run=run, listed=run.record.tables)
 
 
+def headline_of(context: Context, job: Job) -> str | None:
+    """Returns what a finished job found, in one line; None of one without a run, such as a dataset or a question."""
+    if job.state != "finished":
+        return None
+    try:
+        headline = read_run(job.run_path or context.run_path(job.tenant_id, job.id)).record.headline
+    except C2BError:  # it has no run, or one that is damaged or gone
+        return None
+    return None if headline is None else clean(headline.text)
+
+
 def _too_early(job: Job) -> ProblemError:
-    return ProblemError(409, "nothing_yet", f"the job is {job.state} and has no results yet")
+    ended = job.state in ("failed", "cancelled")
+    return ProblemError(409, "nothing_yet", f"the job is {job.state} and has no results{'' if ended else ' yet'}")
 
 
 def answer_of(results: Results) -> Any:

@@ -41,7 +41,7 @@ from c2b_ray.endpoint.ledger import jobs, webhooks
 from c2b_ray.endpoint.ledger.tables import Job
 from c2b_ray.endpoint.web.rendering import PageRequest, goto, shown
 from c2b_ray.errors import C2BError
-from c2b_ray.report.redact import cleaned
+from c2b_ray.report.redact import clean, cleaned
 from c2b_ray.report.words import Summary
 from c2b_ray.storage import files
 
@@ -154,8 +154,8 @@ def _log(visit: PageRequest, job: Job) -> list[dict[str, Any]]:
 def _event_row(event: webhooks.Event) -> dict[str, Any]:
     """Returns an event in words."""
     data = event.data
-    words = data.get("state") or data.get("step") or data.get("name") or data.get("message") or event.kind
-    return {"at": event.at, "what": str(words), "why": str(data.get("reason") or "")}
+    what = data.get("state") or data.get("step") or data.get("name") or data.get("message") or event.kind
+    return {"at": event.at, "what": str(what), "why": clean(str(data.get("reason") or data.get("text") or ""))}
 
 
 # Pages of a job's results: its tables by pages, filtered and sorted by a column; images; the report; exports.

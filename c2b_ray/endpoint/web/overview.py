@@ -21,6 +21,7 @@ from c2b_ray.audits.audit import audit_of, names_in
 from c2b_ray.audits.c2b.run import CLASSIFIER
 from c2b_ray.audits.runs import Comparison
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
+from c2b_ray.endpoint.api.reads import headline_of
 from c2b_ray.endpoint.api.results import page_policy, read, run_of
 from c2b_ray.endpoint.kinds import compared_kinds, kinds
 from c2b_ray.endpoint.ledger import jobs
@@ -28,10 +29,9 @@ from c2b_ray.endpoint.ledger.jobs import ORDERS, JobFilters, listing
 from c2b_ray.endpoint.ledger.tables import Filters, Job
 from c2b_ray.endpoint.web.rendering import STATES, PageRequest, shown, trusted
 from c2b_ray.errors import C2BError, ConfigError
-from c2b_ray.report.redact import clean, clean_setting, names_of
+from c2b_ray.report.redact import clean_setting, names_of
 from c2b_ray.report.words import signed
 from c2b_ray.storage import THREADS
-from c2b_ray.storage.run import read_run
 from c2b_ray.tables import content_id
 
 PAGE = 25
@@ -61,11 +61,7 @@ def _result(visit: PageRequest, job: Job) -> str:
     """Returns a job's result in one line, or why it failed; empty if there is neither."""
     if job.state != "finished":
         return str((job.failure or {}).get("title", ""))
-    try:
-        headline = read_run(job.run_path or visit.context.run_path(visit.tenant_id, job.id)).record.headline
-    except C2BError:  # a dataset or a question, which makes no run, or one that is damaged or gone
-        return ""
-    return "" if headline is None else clean(headline.text)
+    return headline_of(visit.context, job) or ""
 
 
 def _classifiers(job: Job) -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from c2b_ray.endpoint.counters import STAGES
 from c2b_ray.endpoint.ledger import jobs, quotas, running, tenants
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.tables import Claim, Failure, FencedError, Job, Progress
+from c2b_ray.endpoint.policy.names import UPLOADS
 from c2b_ray.endpoint.work.protocol import Problem, StepReport, WorkEnded, shortened
 from c2b_ray.errors import (
     BusyRunError,
@@ -177,9 +179,10 @@ def booked_before(claim: Claim) -> int | None:
 
 
 EVERY_S = 0.5
+_UPLOADED = re.compile(rf"\b{UPLOADS}/([0-9a-f]{{64}})(?:\.[a-z]+)?")
 _TITLES: tuple[tuple[type[BaseException], str], ...] = (
     (ConfigError, "A field of the config is wrong"),
-    (SpecError, "A model's name is wrong"),
+    (SpecError, "A model cannot be used as its spec says"),
     (WeightsError, "Weights cannot be used"),
     (SourceError, "The images or tables cannot be read"),
     (RunError, "The run's directory cannot be used"),
@@ -276,7 +279,9 @@ def problem(error: BaseException, hidden: str) -> Problem:
         location = None
 
     def shown(text: str) -> str:
-        return shortened(visible(without_credentials(text.replace(f"{hidden.rstrip('/')}/", ""))))
+        # An upload is told as the config names it: its owner knows no path of it.
+        named = _UPLOADED.sub(r"upload:\1", text.replace(f"{hidden.rstrip('/')}/", ""))
+        return shortened(visible(without_credentials(named)))
 
     return Problem(
         title=title,

@@ -13,6 +13,7 @@ from synthetic_run import make_run
 
 from c2b_ray.audits.evaluate.run import open_evaluate_run
 from c2b_ray.audits.kit.progress import Event, NotebookBars, notebook_bars
+from c2b_ray.audits.runs import compare
 from c2b_ray.engine.progress import Progress
 from c2b_ray.errors import ConfigError
 
@@ -99,6 +100,24 @@ def test_a_run_that_is_not_finished_or_holds_no_images_says_so(tmp_path):
         pass
     with pytest.raises(ConfigError, match="holds no images"):
         other.failures()
+
+
+def test_a_comparison_is_one_line_for_a_terminal_and_its_page_in_a_notebook(run):
+    compared = compare(run, classifier_a="a", classifier_b="b")
+    assert re.fullmatch(r"<A: a, B: b: \d+ worse, \d+ better, \d+ the same, \d+ undetermined>", repr(compared))
+    assert _Tags(compared._repr_html_()).named("iframe")[0]["sandbox"] == "allow-scripts"
+
+
+def test_a_step_that_runs_twice_keeps_what_both_passes_took_and_did():
+    bars = NotebookBars()
+    bars._show = lambda: None
+    bars(Event("classify", "begin"))
+    bars(Event("classify", "progress", 4.9, Progress(160, 0, 0, 160, 30.0, answered=160)))
+    bars(Event("classify", "end", 5.0))
+    bars(Event("classify", "begin"))
+    bars(Event("classify", "progress", 0.4, Progress(160, 0, 160, 160, 0.0, answered=0)))
+    bars(Event("classify", "end", 0.5))
+    assert "done in 5.5 s, 160 of 160 rows" in bars.html()
 
 
 def test_bars_say_how_far_how_fast_and_how_long():

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from c2b_ray.cli import remote
+from c2b_ray.client.endpoint import Event
 
 ROWS = [{"target_class": "bus", "phi": -0.3}, {"target_class": "boat", "phi": None}]
 
@@ -96,3 +97,44 @@ def test_options_of_bare_images_do_not_belong_to_an_audit_file(c2b, tmp_path):
     assert status == 2
     assert "--classifier" in said
     assert "holds images: name what answers them" in said
+
+
+def test_who_waits_reads_warnings_and_the_result_and_nothing_twice(c2b, monkeypatch):
+    stage = {"stage": "start", "done": None, "total": None}
+    events = [
+        Event(1, "state", {"state": "running"}),
+        Event(2, "progress", stage),
+        Event(3, "progress", stage),  # seconds of use were booked
+        Event(4, "warning", {"text": "93 % of the answers stand for no class"}),
+        Event(5, "state", {"state": "finished"}),
+    ]
+    job = {"id": "job_1", "kind": "c2b", "state": "finished", "name": None, "progress": {}, "failure": None}
+
+    def wait(self, job_id, on_event):
+        for event in events:
+            on_event(event)
+        return {**job, "result": "1 finding, 0 clear"}
+
+    monkeypatch.setattr(Endpoint, "wait", wait, raising=False)
+    status, printed, said = c2b("remote", "wait", "job_1")
+    assert (status, printed) == (0, "job_1  c2b  finished\n1 finding, 0 clear\n")
+    assert said.splitlines() == [
+        "running",
+        "start",
+        "warning: 93 % of the answers stand for no class",
+        "finished",
+        "its report: c2b remote report job_1 --out report.html",
+    ]
+
+
+def test_who_is_interrupted_after_submitting_is_not_told_to_submit_again(c2b, monkeypatch, tmp_path):
+    """The same command would start a second job; before the job there is, it sends what is missing."""
+    steps = []
+    job = {"id": "job_1", "kind": "failures", "state": "finished", "name": None, "progress": {}, "failure": None}
+    monkeypatch.setattr(remote, "set_next_step", steps.append)
+    monkeypatch.setattr(Endpoint, "upload_files", lambda self, kind, config, *_: steps.append("sent"), raising=False)
+    monkeypatch.setattr(Endpoint, "submit", lambda self, *_: steps.append("submitted") or job, raising=False)
+    monkeypatch.setattr(Endpoint, "wait", lambda self, *_, on_event: steps.append("waited") or job, raising=False)
+    assert c2b("remote", "failures", tmp_path / "failures.yaml")[0] == 0
+    goes_on = "the job goes on: c2b remote wait job_1, or cancel in place of wait"
+    assert steps == ["sent", "submitted", goes_on, "waited"]

@@ -49,6 +49,17 @@ def test_a_signal_during_code_that_runs_from_a_text_ends_as_any_other(number, tm
     assert (done.returncode, done.stderr) == ENDS[number]
 
 
+def test_a_command_that_must_not_run_again_says_what_to_do_instead(tmp_path):
+    work = "import os\nfrom c2b_ray.cli import set_next_step\nset_next_step('wait for it')\nos.kill(os.getpid(), 2)"
+    work += "\nwhile True: pass"
+    (tmp_path / "command.py").write_text(
+        "import sys, types\nfrom c2b_ray.cli import main\ncommands = types.ModuleType('c2b_ray.cli.commands')\n"
+        f"commands.run = lambda: exec({work!r})\nsys.modules['c2b_ray.cli.commands'] = commands\nmain()\n"
+    )
+    done = subprocess.run([sys.executable, "-m", "command"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "interrupted; wait for it\n")
+
+
 @pytest.mark.parametrize("number", ENDS)
 def test_a_signal_in_a_callback_that_lets_no_exception_out_ends_as_any_other(number, tmp_path):
     (tmp_path / "command.py").write_text(

@@ -174,7 +174,7 @@ def looks_section(looks: pa.Table, names: Mapping[str, str], confidence: float) 
         "Most answers are not their image’s class. Of these images it was asked, without any annotation, whether those "
         "of other classes that look like them are called the same."
     )
-    table = Table(columns, [_look_row(row, names, several) for row in rows], title, "models")
+    table = Table(columns, [_look_row(row, names, several) for row in rows], title)
     return [Section(title, [Paragraph(line), table], "looks", "Looks")]
 
 

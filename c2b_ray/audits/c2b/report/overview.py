@@ -16,6 +16,7 @@ from c2b_ray.audits.c2b.report.findings import ADVERBS, NAMES, ONE_CAPTION, SIGN
 from c2b_ray.audits.c2b.report.method import shown
 from c2b_ray.audits.c2b.report.ranking import FINDINGS, Cell, Group, Key
 from c2b_ray.audits.c2b.scoring.clusters import Clusters, effective_answers
+from c2b_ray.names import normalise
 from c2b_ray.report import blocks, words
 from c2b_ray.report.blocks import Article, Block, Details, Findings, FoundRow, Paragraph, Table, TableRow
 from c2b_ray.report.words import Column, Span
@@ -322,8 +323,9 @@ def _pooled_row(
     repeated: Mapping[tuple[str, str, str], str],
 ) -> FoundRow:
     """Returns a finding, with φ of the value for each class beneath, strongest first."""
-    value = (row["classifier"], row["attribute"].lower(), row["bias_class"].lower())
-    of_value = [c for c in cells if (c.classifier, c.attribute.lower(), c.bias_class.lower()) == value and c.size >= 0]
+    value = (row["classifier"], normalise(row["attribute"]), normalise(row["bias_class"]))
+    of_value = [c for c in cells if (c.classifier, normalise(c.attribute), normalise(c.bias_class)) == value]
+    of_value = [c for c in of_value if c.size >= 0]
     of_value.sort(key=lambda cell: (cell.phi if row["verdict"] == "against" else -cell.phi, cell.target_class))
     listed = [
         f"{cell.target_class} {words.signed(cell.phi)} {SIGNS[cell.verdict]}" for cell in of_value[:MOST_POOLED_CLASSES]

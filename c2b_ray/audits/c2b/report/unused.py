@@ -49,7 +49,6 @@ def merged_article(proposals: pa.Table) -> list[Article]:
             (name, into, _WHY.get(rule, rule), _similarity(of_rule[0][1]), _classes([target for target, _ in of_rule]))
             for (_, name, into, rule), of_rule in ordered[:MOST_MERGED]
         ],
-        style="models",
         more=words.further(len(ordered), MOST_MERGED, "in the run’s proposals.parquet"),
     )
     line = (

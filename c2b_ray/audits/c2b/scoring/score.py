@@ -70,12 +70,12 @@ def pooled(estimates: Sequence[Estimate], thresholds: Thresholds) -> pa.Table:
     """Returns a table of `tables.POOLED`: a row per classifier, attribute and value that at least `LEAST_CLASSES`
     classes have in common with another value.
 
-    Values of all classes are compared by their normalised names. Cells in doubt are left out: a class takes part with
-    the cells that can be trusted. As in a cell, an effect must hold after standardising over the other attributes, and
-    `none` needs values that are known to differ, on images that they do not share; and both must hold without the
-    images that a verifier falsely accepted, where these are predicted, and limits contain that reading. An effect that
-    disappears without one of the classes belongs to that class, and is in doubt here. The false discovery rate is
-    controlled over all rows of all classifiers.
+    Values of all classes are compared by their normalised names, and called as the first class calls them. Cells in
+    doubt are left out: a class takes part with the cells that can be trusted. As in a cell, an effect must hold after
+    standardising over the other attributes, and `none` needs values that are known to differ, on images that they do
+    not share; and both must hold without the images that a verifier falsely accepted, where these are predicted, and
+    limits contain that reading. An effect that disappears without one of the classes belongs to that class, and is in
+    doubt here. The false discovery rate is controlled over all rows of all classifiers.
     """
     groups: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
     for estimate in estimates:
@@ -250,6 +250,9 @@ def _pooled_rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[
     differ = all(class_estimate.basis in EVIDENCE_OF_VALUES for class_estimate in estimates) and bool(
         (cells.shared <= MOST_SHARED).all()
     )
+    written: dict[str, str] = {}
+    for value in (value for estimate in estimates for value in estimate.values):
+        written.setdefault(normalise(value), value)
     rows: list[PooledRow] = []
     for j in np.flatnonzero(test.classes >= LEAST_CLASSES).tolist():
         is_finding = abs(test.phi[j]) > thresholds.tau and p_value[j] <= thresholds.alpha
@@ -258,7 +261,7 @@ def _pooled_rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[
             {
                 "classifier": estimates[0].classifier,
                 "attribute": estimates[0].attribute,
-                "bias_class": cells.values[j],
+                "bias_class": written[cells.values[j]],
                 "classes": int(test.classes[j]),
                 "n": int(cells.seen[:, j].sum()),
                 "correct": int(cells.right[:, j].sum()),

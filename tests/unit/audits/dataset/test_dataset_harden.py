@@ -20,6 +20,7 @@ from c2b_ray.audits.kit.session import Session
 from c2b_ray.errors import ConfigError, RunError, SourceError, SpecError
 from c2b_ray.models import catalog
 from c2b_ray.models.training import Pool, Recipe, batches
+from c2b_ray.stats import paired_difference_interval
 from c2b_ray.storage.failure_dataset import open_dataset
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import sample
@@ -65,7 +66,7 @@ def test_a_hardened_classifier_loads_and_answers_as_was_counted(dataset, tmp_pat
     assert trained == ["fits", "dies", "fits"]  # the first training was kept
     row = next(row for row in result.trainings.to_pylist() if row["arm"] == "with")
     classifier = catalog.classifier(row["spec"])
-    ids, parts = hardening.split_of(open_dataset(dataset), None, 0.2)
+    _, parts = hardening.split_of(open_dataset(dataset), None, 0.2)
     rows = [
         row
         for t in open_dataset(dataset).tables([s.name for s in open_dataset(dataset).shards])
@@ -74,12 +75,15 @@ def test_a_hardened_classifier_loads_and_answers_as_was_counted(dataset, tmp_pat
     held_out = [row for row, test in zip(rows, parts.test, strict=True) if test]
     from c2b_ray.steps.decode import decode
 
-    logits = classifier.logits([decode(row["image"]) for row in held_out], ids)
+    logits = classifier.logits([decode(row["image"]) for row in held_out], [row["image_id"] for row in held_out])
     right = [classifier.labels[k] == row["label"] for k, row in zip(logits.argmax(axis=1), held_out, strict=True)]
     assert (sum(right), len(right)) == (row["dataset_right"], row["dataset_images"])
     known = json.loads((tmp_path / "out" / "results.json").read_text())
     assert known["accuracy"]["with"]["dataset"]["mean"] == sum(right) / len(right)
-    assert "Trained with the dataset" in (tmp_path / "out" / "index.html").read_text()
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "Trained with the dataset" in page
+    assert f"Of {len(right)} failures that no training saw, " in page
+    assert "after training on clean images alone" in page
     with pytest.raises(RunError, match="other settings"):
         harden(dataset, out, clean=CleanImages("world:200"), options=QUICK, session=HERE)
 
@@ -135,11 +139,17 @@ def test_copies_of_what_is_measured_on_are_trained_on_nowhere(change):
 def test_means_and_gains_are_over_seeds():
     def row(arm, seed, clean, failures):
         counts = {"clean_right": clean, "clean_images": 100, "dataset_right": failures, "dataset_images": 10}
+        counts |= {"clean_left_out": 0, "dataset_left_out": 0}
+        answers = {
+            "clean_answers": [i < clean for i in range(100)],
+            "dataset_answers": [i < failures for i in range(10)],
+        }
         return {
             "training_id": f"{arm}{seed}",
             "arm": arm,
             "seed": seed,
             **counts,
+            **answers,
             "model": None,
             "spec": None,
             "seconds": 1.0,
@@ -147,13 +157,28 @@ def test_means_and_gains_are_over_seeds():
 
     rows = [row("as_it_is", 0, 90, 0), row("with", 0, 92, 8), row("with", 1, 90, 10), row("without", 0, 91, 2)]
     rows.append(row("without", 1, 91, 4))
-    result = summary_of(pa.Table.from_pylist(rows, TRAINED), {})
+    result = summary_of(pa.Table.from_pylist(rows, TRAINED), {}, np.arange(10))
     assert result.dataset["with"].mean == pytest.approx(0.9)
     assert result.dataset["with"].sd == pytest.approx(0.2 / 2**0.5)  # deviations of .1 either way, over n - 1 = 1
     assert result.gains["without"]["dataset"].mean == pytest.approx(0.6)
-    assert result.gains["without"]["dataset"].low == pytest.approx(0.6)  # the same gain at either seed
+    # The same gain at either seed: what is left are the images, 6 of 10 of which only trainings with them get right.
+    low, high = paired_difference_interval(0, 6, 10)
+    assert result.gains["without"]["dataset"].low == pytest.approx(float(low), abs=1e-3)
+    assert result.gains["without"]["dataset"].high == pytest.approx(float(high), abs=1e-3)
     assert result.gains["as_it_is"]["clean"].mean == pytest.approx(0.01)
-    assert result.gains["as_it_is"]["clean"].high == pytest.approx(0.01 + 12.7062 * 0.01, abs=1e-4)  # t(.975, 1)
+    over_seeds = 12.7062 * 0.01  # t(.975, 1)
+    over_images = float(paired_difference_interval(0, 1, 100)[1]) - 0.01
+    assert result.gains["as_it_is"]["clean"].high == pytest.approx(0.01 + np.hypot(over_seeds, over_images), abs=1e-4)
+
+
+def test_a_gain_on_three_images_is_not_told_as_certain():
+    """Both seeds answer all three right, which were all wrong before: 1 of 3 captions more or fewer would change it."""
+    right, wrong = np.ones((2, 3)), np.zeros((1, 3))
+    gain = hardening._gain(right, wrong, np.array([4, 5, 6]))
+    assert gain.mean == gain.high == 1
+    assert gain.low < 0.5
+    of_one_caption_each = hardening._gain(np.ones((2, 40)), np.zeros((1, 40)), np.arange(40))
+    assert 0.8 < of_one_caption_each.low < 1
 
 
 @pytest.mark.long
@@ -164,7 +189,7 @@ def test_a_gain_of_training_anew_is_told_where_there_is_a_gain(over_as_it_is, ov
         arm: {name: {"mean": mean, **unknown} for name in ("clean", "dataset")}
         for arm, mean in (("as_it_is", over_as_it_is), ("without", over_without))
     }
-    sentences = hardening._findings(gains)
+    sentences = hardening.gain_sentences(gains)
     assert sum(sentence.startswith("Most of the gain") for sentence in sentences) == said
 
 

@@ -1,6 +1,7 @@
 import html
 import io
 import re
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +14,7 @@ from synthetic_run import make_run
 from c2b_ray.endpoint.application import page_routes
 from c2b_ray.endpoint.ledger import jobs, quotas, running, tables, tenants
 from c2b_ray.endpoint.ledger.tables import NewJob
+from c2b_ray.endpoint.web import job as job_pages
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"\u202egpj"
 FORM = {
@@ -245,6 +247,24 @@ def test_a_failure_says_field_and_what_to_do(endpoint, visitor):
     assert "The weights are gone" in page
     assert "<code>classifier</code>" in page
     assert "submit it again" in page
+
+
+def test_what_puts_a_result_in_doubt_stands_on_the_job_s_page(endpoint, visitor, job_id, monkeypatch):
+    """As at a terminal: warnings with their words, and what concerns all findings above them."""
+    summary = job_pages._summary
+    doubt = "set-up: 93 % of the images are answered with <other> labels"
+    with monkeypatch.context() as patch:
+        doubted = lambda results: replace(summary(results), first=[doubt], lines=["1 finding"])  # noqa: E731
+        patch.setattr(job_pages, "_summary", doubted)
+        page = visitor("a").get(f"/ui/audits/{job_id}").text
+    assert page.index("answered with &lt;other&gt; labels") < page.index("<p>1 finding</p>")
+
+    job, _ = jobs.submit(
+        endpoint.db, endpoint.tenants["a"], None, NewJob("c2b", CONFIG, CONFIG), endpoint.config.quotas
+    )
+    claim = endpoint.claim(job.id)
+    running.report(endpoint.db, job.id, claim.fence, "warning", {"text": "no images of a <tram>"})
+    assert "no images of a &lt;tram&gt;" in visitor("a").get(f"/ui/audits/{job.id}").text
 
 
 def test_an_error_is_a_page_with_the_request_s_id(visitor):

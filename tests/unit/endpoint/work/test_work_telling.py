@@ -16,6 +16,7 @@ from c2b_ray.errors import (
     RunError,
     ServiceError,
     SourceError,
+    SpecError,
     StorageError,
     another_run,
     naming,
@@ -124,3 +125,11 @@ def test_a_failed_job_names_the_fields_of_its_request_and_its_remedy():
     assert problem(full, "/srv/tenants/t").detail == (
         "runs/r: the disk is full; free some space and submit it again, it resumes"
     )
+
+
+def test_an_upload_is_told_as_the_config_names_it():
+    digest = "d2" * 32
+    error = SpecError(f"onnx:/srv/tenants/t/uploads/{digest}.onnx: nothing states how pixels become numbers")
+    failed = problem(error, "/srv/tenants/t")
+    assert failed.detail == f"onnx:upload:{digest}: nothing states how pixels become numbers"
+    assert failed.title == "A model cannot be used as its spec says"

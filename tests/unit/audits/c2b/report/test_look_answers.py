@@ -72,6 +72,7 @@ def test_what_is_not_established_is_not_said_and_stands_in_the_table():
     assert "follow the texture of the image" in text(followed_sentence(of, ""))
     assert "colours" not in followed_evidence(of, 0.95)
     (section,) = looks_section(pa.Table.from_pylist(rows, LOOKS), {"m": "net"}, 0.95)
+    assert section.blocks[-1].style == "facts"  # on a telephone its numbers keep the names of their columns
     assert [(line[0], line[1], line[-1]) for line in section.blocks[1].rows] == [
         ("texture", "170 of 500", "yes"),
         ("colours", "45 of 500", "no"),

@@ -205,15 +205,15 @@ def test_findings_of_all_classifiers_share_one_table() -> None:
 def test_one_effect_over_the_classes_is_one_sentence_with_its_classes_beneath() -> None:
     cells = [
         cell
-        for target, phi in (("bus", -0.1), ("car", -0.2), ("van", 0.0))
-        for cell in cells_of(pa.Table.from_pylist([row("fog", phi, target_class=target)], tables.SCORES))
+        for target, value, phi in (("bus", "fog_A", -0.1), ("car", "Fog A", -0.2), ("van", "fog a", 0.0))
+        for cell in cells_of(pa.Table.from_pylist([row(value, phi, target_class=target)], tables.SCORES))
     ]
-    whole = {"classifier": "m", "attribute": "weather", "bias_class": "fog", "classes": 3, "n": 150, "correct": 90,
+    whole = {"classifier": "m", "attribute": "weather", "bias_class": "fog_A", "classes": 3, "n": 150, "correct": 90,
              "phi": -0.1, "phi_low": -0.15, "phi_high": -0.05, "verdict": "against"}  # fmt: skip
     (article,) = pooled_article(pa.Table.from_pylist([whole], tables.POOLED), cells, {"m": "M"}, 0.95)
     line, findings = article.blocks
     (told,) = findings.rows
-    assert told.sentence.startswith("Over 3 classes, M does less well when weather is fog (φ\u00a0−0.10")
+    assert told.sentence.startswith("Over 3 classes, M does less well when weather is fog_A (φ\u00a0−0.10")
     assert told.beneath == ["car −0.20 ◇, bus −0.10 ◇, van 0.00 ◇"]
     assert "1 finding, 0 clear" in line.text
 

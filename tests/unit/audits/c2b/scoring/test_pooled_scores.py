@@ -40,8 +40,12 @@ def test_cells_in_doubt_and_single_classes_take_no_part():
 
 
 def test_values_are_one_by_their_normalised_names():
-    classes = [of_class("a", [0.8, 0.9], 50), of_class("b", [0.8, 0.9], 50, values=("Blurred", "sharp"))]
-    assert [row["classes"] for row in pooled(classes, Thresholds(0.05, 0.05)).to_pylist()] == [2, 2]
+    classes = [
+        of_class("a", [0.8, 0.9], 50, values=("Blurred_A", "sharp")),
+        of_class("b", [0.8, 0.9], 50, values=("blurred a", "Sharp")),
+    ]
+    rows = pooled(classes, Thresholds(0.05, 0.05)).to_pylist()
+    assert [(row["bias_class"], row["classes"]) for row in rows] == [("Blurred_A", 2), ("sharp", 2)]
 
 
 def test_what_one_class_alone_shows_is_not_what_all_classes_share():
