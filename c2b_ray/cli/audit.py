@@ -15,7 +15,7 @@ from c2b_ray.cli import progress, show
 from c2b_ray.cli.progress import Log, Placement, log_run, session, trackers
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.storage import absent_bucket, files
-from c2b_ray.storage.folders import UNPACK, is_archive
+from c2b_ray.storage.folders import what_else
 from c2b_ray.storage.run import Run, load_run
 
 if TYPE_CHECKING:
@@ -113,8 +113,8 @@ def drafted_audit(
     if not are_images(source):
         if (classifier or any(one is not None for one in choices)) and not source.lower().endswith(AUDIT_FILES):
             problem = "no table of images" if files.exists(source) else "no such file or folder"
-            if is_archive(source):
-                problem += f", but an archive ({UNPACK})"
+            if kind := what_else(source):
+                problem += f", but {kind}"
             raise SourceError(
                 absent_bucket(source)
                 or f"{source}: {problem}; expected a folder of images, or a table that ends in {', '.join(TABLES)}"

@@ -101,8 +101,18 @@ def masks_among(names: Collection[str]) -> list[str]:
     return found
 
 
-def is_archive(name: str) -> bool:
-    return posixpath.splitext(name)[1].lower() in _ARCHIVES
+_SHEETS = frozenset([".xlsx", ".xls", ".ods"])
+_ARRAYS = frozenset([".npz", ".npy", ".mat", ".h5", ".hdf5", ".pkl", ".pickle", ".tfrecord", ".tfrecords"])
+
+
+def what_else(name: str) -> str:
+    """Returns what a file is that holds no table of images by its name, and what to do; "" where that is not known."""
+    suffix = posixpath.splitext(name)[1].lower()
+    if suffix in _ARCHIVES:
+        return f"an archive ({UNPACK})"
+    if suffix in _SHEETS:
+        return "a spreadsheet (save the sheet as .csv)"
+    return "arrays (write each picture as a file into a folder of its class)" if suffix in _ARRAYS else ""
 
 
 def is_hidden(name: str) -> bool:

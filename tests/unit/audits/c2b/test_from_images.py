@@ -330,6 +330,18 @@ def test_a_place_without_images_is_no_audit_file(tmp_path, c2b, name):
     assert "audit file" not in err
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [("t.xlsx", "a spreadsheet (save the sheet as .csv)"), ("t.npz", "arrays (write each picture as a file into a"),
+     ("t.zip", "an archive (unpack it")],
+)  # fmt: skip
+def test_a_file_that_is_no_table_of_images_is_told_what_to_do(tmp_path, c2b, name, remedy):
+    (tmp_path / name).write_bytes(b"PK")
+    status, _, err = c2b("audit", tmp_path / name, "--classifier", CONTROL)
+    assert status == 2
+    assert f"no table of images, but {remedy}" in " ".join(err.split())
+
+
 def test_a_folder_of_which_no_image_can_be_read_is_told_with_the_reason(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("bus", "boat"):
