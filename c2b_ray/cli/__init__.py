@@ -114,6 +114,9 @@ def main() -> None:
 
 def _first(number: int, frame: FrameType | None) -> None:
     """Ends the work by an exception, so that open resources are closed; a second signal ends the process at once."""
+    if _in_hook(frame):  # an exception would be dropped there once more, as on a busy machine
+        _repeat(number)
+        return
     _received.append(number)
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signal_number, _second)
@@ -130,7 +133,17 @@ def _unraisable(ignored: sys.UnraisableHookArgs) -> None:
     number = _received.pop()
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signal_number, _first)
-    threading.Timer(0.1, os.kill, (os.getpid(), number)).start()  # once this hook has returned, also on a busy machine
+    _repeat(number)
+
+
+def _repeat(number: int) -> None:
+    threading.Timer(0.01, os.kill, (os.getpid(), number)).start()  # once the hook and the callback have returned
+
+
+def _in_hook(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code is not _unraisable.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _second(number: int, frame: FrameType | None) -> None:

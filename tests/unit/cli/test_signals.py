@@ -60,10 +60,22 @@ def test_a_command_that_must_not_run_again_says_what_to_do_instead(tmp_path):
     assert (done.returncode, done.stderr) == (130, "interrupted; wait for it\n")
 
 
+AT_ONCE = """
+import threading
+waiting = threading.Timer
+def at_once(seconds, function, args):
+    threading.Timer = waiting
+    return types.SimpleNamespace(start=lambda: function(*args))
+threading.Timer = at_once
+"""
+
+
 @pytest.mark.parametrize("number", ENDS)
-def test_a_signal_in_a_callback_that_lets_no_exception_out_ends_as_any_other(number, tmp_path):
+@pytest.mark.parametrize("busy", ["", AT_ONCE], ids=["idle", "busy"])
+def test_a_signal_in_a_callback_that_lets_no_exception_out_ends_as_any_other(number, busy, tmp_path):
+    """Busy: the signal is repeated before Python has left the hook in which it drops the exception."""
     (tmp_path / "command.py").write_text(
-        "import os, sys, types, weakref\nfrom c2b_ray.cli import main\n"
+        f"import os, sys, types, weakref\nfrom c2b_ray.cli import main\n{busy}"
         "def run():\n"
         "    one = lambda: None\n"
         f"    watched = weakref.ref(one, lambda _: os.kill(os.getpid(), {int(number)}))\n"
