@@ -297,14 +297,14 @@ class LabelledTable:
         return self._names
 
     @cached_property
-    def _by_name(self) -> FilesByName | None:
-        """Finds images by their names; None where one of the first is where the table says, or none is found so."""
+    def _by_name(self) -> Mapping[str, str] | None:
+        """Name → path of each image that is found by it; None where one of the first is where the table says, or none
+        is found so."""
         sample = list(islice(self.paths(), SAMPLE))
         folder = self._root.rstrip("/")
         if any(self._is_there(posixpath.join(folder, name)) for name in sample[: SAMPLE if self._is_local else 1]):
             return None
-        by_name = FilesByName(self._filesystem, folder) if sample else None
-        return by_name if by_name is not None and any(map(by_name.path_of, sample)) else None
+        return (FilesByName(self._filesystem, folder).paths_of(self.paths()) or None) if sample else None
 
     @property
     def _is_local(self) -> bool:
@@ -343,8 +343,7 @@ class LabelledTable:
             names = (name for table in self._rows.each([image]) for name in table[image].to_pylist() if name)
             omitted.notes += in_other_forms(self._root, filter(None, map(self._inside, names)))
         if self._by_name is not None:
-            found = ((name, self._by_name.path_of(name)) for name in self.paths())
-            name, path = next(pair for pair in found if pair[1] is not None)
+            name, path = next(iter(self._by_name.items()))
             omitted.notes.append(
                 f"no image is where the table says: they are looked up by name, such as {name} as {path}"
             )
@@ -466,7 +465,7 @@ class LabelledTable:
     def _inside(self, name: str) -> str | None:
         """Returns a path relative to the root; None where it leads out of it, or where nothing is called so."""
         if self._by_name is not None:
-            return self._by_name.path_of(name)
+            return self._by_name.get(name)
         if self.root is None and name.startswith("/"):
             return None
         return path_below(self._root, self._rows.folder, name)
@@ -484,7 +483,10 @@ class LabelledTable:
             return None, "the table names no image in this row"
         name = self._inside(value)
         if name is None and self._by_name is not None:
-            return None, f"{value}: no file below {self._root} is called so, or several are"
+            return (
+                None,
+                f"{value}: no file below {self._root} is called so, or several are, or another row names it otherwise",
+            )
         if name is None:
             root = "the folder" if self.root is None else self.root
             return None, f"{value}: leads out of {root}; expected the path of a file below it"

@@ -18,7 +18,7 @@ import re
 import tarfile
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -120,6 +120,13 @@ class FilesByName:
         for path in sorted(_files_below(filesystem, folder.rstrip("/"), OmittedRows())):
             if is_image(path):
                 self._of_stem.setdefault(posixpath.basename(posixpath.splitext(path)[0]), []).append(path)
+
+    def paths_of(self, names: Iterable[str]) -> dict[str, str]:
+        """Returns the path of each name that one picture has and that is the only name of this picture: paths of
+        another machine may differ in folders that this one lacks."""
+        paths = {name: path for name in dict.fromkeys(names) if (path := self.path_of(name)) is not None}
+        names_of = Counter(paths.values())
+        return {name: path for name, path in paths.items() if names_of[path] == 1}
 
     def path_of(self, name: str) -> str | None:
         """Returns the path of the one picture that is called so; None where none is, or several are."""

@@ -573,12 +573,13 @@ def _has_marks(rows: Rows, column: str) -> bool:
 
 
 def _columns_of_labels(rows: Rows, columns: Sequence[str], labels: Sequence[str]) -> list[str]:
-    """Returns the column whose values are labels of the classifier, or most of them are; none where two are such."""
+    """Returns the column whose values are labels of the classifier, or most of them are; none where two are such. A
+    column of predictions is no column of classes."""
     if is_unnamed(labels):
         return []
     result = []
     for name in columns:
-        if _is_text(rows.schema.field(name).type):
+        if _is_text(rows.schema.field(name).type) and not _bare(name).startswith("pred"):
             values = rows.columns([name])[name].unique().drop_null().to_pylist()
             if 2 <= len(values) <= MOST_CLASSES and not all(map(_is_number, values)):
                 matches = match_classes([str(value) for value in values], labels).matches

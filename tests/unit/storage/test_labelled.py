@@ -148,6 +148,18 @@ def test_a_name_that_several_files_have_is_an_error_of_its_row(tmp_path):
     assert "or several are" in rows[0]["error"]
 
 
+def test_two_names_do_not_stand_for_one_file(tmp_path):
+    """The folders that tell them apart were left behind on another machine."""
+    (tmp_path / "0.jpg").write_bytes(b"0")
+    (tmp_path / "1.jpg").write_bytes(b"1")
+    (tmp_path / "t.csv").write_text(
+        "image,target_class\n/data/bus/0.jpg,bus\n/data/boat/0.jpg,boat\n/data/boat/1.jpg,boat\n"
+    )
+    rows = LabelledTable(str(tmp_path / "t.csv")).fetch([0, 1, 2]).to_pylist()
+    assert [row["bytes"] for row in rows] == [None, None, b"1"]
+    assert "another row names it otherwise" in rows[0]["error"]
+
+
 def test_nothing_is_looked_up_where_one_image_is_where_the_table_says(tmp_path):
     """Another file of the same name would stand for one that is lost."""
     (tmp_path / "old").mkdir()

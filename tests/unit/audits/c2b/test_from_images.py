@@ -140,8 +140,8 @@ def test_of_several_columns_the_one_with_the_classifiers_labels_is_the_class(tmp
 def test_columns_without_usual_names_are_found_by_what_they_hold(tmp_path):
     """As in HAM10000: `image_id` without an ending, `dx`; beside columns that are neither."""
     folder_of(tmp_path / "photos", bus=2, boat=2)
-    rows = [(f"L{n // 2}", f"{kind}/{n}", kind, "back", "20") for kind in ("bus", "boat") for n in range(2)]
-    table = table_of(tmp_path / "photos/t.csv", ["lesion_id", "image_id", "dx", "site", "size"], rows)
+    rows = [(f"L{n // 2}", f"{kind}/{n}", kind, "bus", "20") for kind in ("bus", "boat") for n in range(2)]
+    table = table_of(tmp_path / "photos/t.csv", ["lesion_id", "image_id", "dx", "predicted", "size"], rows)
     draft = drafted(table, CONTROL)
     assert draft.fields["images"]["columns"] == {"image": "image_id", "target_class": "dx"}
     assert any("looked up by name, such as bus/0 as bus/0.png" in line for line in draft.summary)
