@@ -397,12 +397,7 @@ def drafted(
     assumed = [matching.assumed] if matching.assumed else []
     lists_answers = any(fact.name == "probabilities" for one in descriptions.values() for fact in one.facts)
     warnings = (*_left_out(matching, counts, lists_answers), *assumed)
-    sentences = [
-        _of_images(location, table, counts),
-        *_of_columns(columns, table),
-        *(table.left_out.notes if table.is_looked_up else ()),
-        _of_labels(matching),
-    ]
+    sentences = [_of_images(location, table, counts), *_of_columns(columns, table), _of_labels(matching)]
     notes = {
         "classes": [_counted(counts, classes), *warnings[: len(matching.unmatched)]],
         "classifier": model_notes(descriptions),
