@@ -28,7 +28,7 @@ from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
 from c2b_ray.storage import concerns_the_store, is_remote, refusal, resolve
 from c2b_ray.storage.confined import MAX_BYTES, Folder, in_other_forms, is_local, path_below
 from c2b_ray.storage.folders import OmittedRows, Readers
-from c2b_ray.storage.labelled_rows import LABEL, PACKED, FilesByName, open_rows
+from c2b_ray.storage.labelled_rows import FOLDER_COLUMN, LABEL, PACKED, FilesByName, open_rows
 from c2b_ray.storage.manifest import parse_json
 from c2b_ray.storage.parts import give_back
 from c2b_ray.storage.s3 import file_info
@@ -228,7 +228,7 @@ class LabelledTable:
                 f"{self.location} may have several classes in a row ({target!r}), and this needs one class for each "
                 "image; only `c2b audit` takes several, of a classifier that may give several labels",
             )
-        used = {self._names[IMAGE], self._names[KEY], target, *self._marks}
+        used = {self._names[IMAGE], self._names[KEY], target, *self._marks, *self._other_folders}
         names = [name for name in schema.names if name not in used and _is_label(schema.field(name).type)]
         if clash := next((name for name in names if name == TARGET), None):
             raise ConfigError(self._columns, f"target_class: {target!r}, but there is a column {clash!r} too")
@@ -246,6 +246,15 @@ class LabelledTable:
             labels = labels.set_column(position, labels.schema.field(position).with_metadata(SEVERAL), labels[TARGET])
         give_back()  # the memory of the columns as read
         return labels
+
+    @property
+    def _other_folders(self) -> list[str]:
+        """An image folder's columns of folders that are no labels: all of them where the outermost are the classes, as
+        they are unless `columns` says otherwise; else `label`, which is `folder 1` under another name."""
+        folders = [name for name in self._rows.schema.names if FOLDER_COLUMN.fullmatch(name)]
+        if not self._is_folder or not folders:
+            return []
+        return [LABEL] if self._names[TARGET] in folders else folders
 
     @property
     def has_several(self) -> bool:

@@ -44,6 +44,8 @@ from c2b_ray.storage.tables import read_csv, read_image_list, read_json_lines, r
 
 METADATA = ("metadata.csv", "metadata.jsonl")
 FILE_NAME, LABEL, FILE = "file_name", "label", "image"
+FOLDER_COLUMN = re.compile(r"folder \d+")
+"""The name of a column of folders: `folder 1` is the outermost."""
 _MASKS = "mask of a picture beside it, by its name (a picture of its own needs another name)"
 SPLITS = {"train", "test", "validation", "valid", "val", "dev"}
 
@@ -51,8 +53,12 @@ SPLITS = {"train", "test", "validation", "valid", "val", "dev"}
 def read_image_folder(
     location: str, field: str, filesystem: fs.FileSystem, path: str
 ) -> tuple[pa.Table, int, OmittedRows]:
-    """Returns a row for each image, the size of the metadata in bytes, and what is left out. Raises SourceError where
-    there is no image, ConfigError where the folder holds splits, or two files of metadata."""
+    """Returns a row for each image, the size of the metadata in bytes, and what is left out.
+
+    Where all images lie two folders deep or deeper, and equally deep, each level is a column too: the classes may be
+    the inner ones, as in `sketch/aircraft/1.jpg`. Raises SourceError where there is no image, ConfigError where the
+    folder holds splits, or two files of metadata.
+    """
     left_out = OmittedRows()
     files = _files_below(filesystem, path, left_out)
     names = sorted(name for name in files if is_image(name))
@@ -80,9 +86,18 @@ def read_image_folder(
         )
     table = pa.table({FILE: pa.array(names, pa.string()), LABEL: pa.array(labels, pa.string())})
     if rows is None:
-        return table, 0, left_out
+        return _with_folders(table, names), 0, left_out
     size = int(file_info(filesystem, f"{path}/{metadata[0]}").size)
     return _joined(location, metadata[0], table, rows, left_out), size, left_out
+
+
+def _with_folders(images: pa.Table, names: Sequence[str]) -> pa.Table:
+    depths = {name.count("/") for name in names}
+    (depth,) = depths if len(depths) == 1 else (1,)
+    for level in range(depth if depth > 1 else 0):
+        folders = pa.array([name.split("/")[level] for name in names], pa.string())
+        images = images.append_column(f"folder {level + 1}", folders)
+    return images
 
 
 def _files_below(filesystem: fs.FileSystem, path: str, left_out: OmittedRows) -> set[str]:

@@ -554,7 +554,9 @@ def _class_column(rows: Rows, location: str, image: str, labels: Sequence[str]) 
             "[red, green]}` under `images`",
         )
     if len(candidates) == 1 or TARGET in candidates:
-        return TARGET if TARGET in candidates else candidates[0]
+        target = TARGET if TARGET in candidates else candidates[0]
+        other = [] if _labels_in(rows, target, labels) else _columns_of_labels(rows, names, labels)
+        return other[0] if other else target
     shares = []
     for name in candidates:
         values = class_names(rows.schema, name) or rows.columns([name])[name].unique().drop_null().to_pylist()
@@ -577,9 +579,16 @@ def _columns_of_labels(rows: Rows, columns: Sequence[str], labels: Sequence[str]
         if _is_text(rows.schema.field(name).type) and not _bare(name).startswith("pred"):
             values = rows.columns([name])[name].unique().drop_null().to_pylist()
             if 2 <= len(values) <= MOST_CLASSES and not all(map(_is_number, values)):
-                matches = match_classes([str(value) for value in values], labels).matches
-                result += [name] if len(matches) > len(values) / 2 else []
+                result += [name] if len(match_classes(values, labels).matches) > len(values) / 2 else []
     return result if len(result) == 1 else []
+
+
+def _labels_in(rows: Rows, column: str, labels: Sequence[str]) -> int:
+    """Returns how many values of a column of texts stand for labels; 1 of any other column, which is not looked at."""
+    if is_unnamed(labels) or not _is_text(rows.schema.field(column).type):
+        return 1
+    values = rows.columns([column])[column].unique().drop_null().to_pylist()
+    return len(match_classes(values, labels).matches) if len(values) <= MOST_CLASSES else 1
 
 
 def _root(table: LabelledTable, location: str, folder: str) -> str | None:
@@ -634,19 +643,6 @@ def _tables_named(location: str) -> str:
     return f"audit a table that names them, such as {location.rstrip('/')}/{tables[0]}; or " if tables else ""
 
 
-def _folder_below(location: str) -> str:
-    """Returns the remedy of a folder whose only folder has the classes, as `images` of some data sets, up to the next
-    remedy; an empty text of any other."""
-    folders = _folders_in(location) if files.is_directory(location) else []
-    has_classes = len(folders) == 1 and _folders_in(folders[0])
-    return f"audit the folder of its classes, {folders[0]}; or " if has_classes else ""
-
-
-def _folders_in(location: str) -> list[str]:
-    paths = [f"{location.rstrip('/')}/{name}" for name in files.entries(location)]
-    return [path for path in paths if files.is_directory(path)]
-
-
 def _numbered(table: LabelledTable, counts: Mapping[str, int], location: str) -> list[str] | None:
     """Returns the classes in the order of their numbers, where the table has numbers for them."""
     if table.has_several:
@@ -686,9 +682,7 @@ def _no_class(matching: LabelMatches, labels: Sequence[str], location: str) -> C
         )
     close = [name for class_match in matching.unmatched for name in class_match.nearest]
     hint = f"the nearest labels: {', '.join(dict.fromkeys(close))}" if close else f"its labels: {_few(labels)}"
-    remedy = (
-        f"{_tables_named(location)}{_folder_below(location)}write an audit file with `label_map`, or rename the classes"
-    )
+    remedy = f"{_tables_named(location)}write an audit file with `label_map`, or rename the classes"
     return ConfigError(
         "classes",
         f"no class of {location} is a label of the classifier ({examples}); {hint}. {remedy[0].upper()}{remedy[1:]}",

@@ -18,6 +18,7 @@ from c2b_ray.audits.c2b.from_images import Choices, are_images, default_task, dr
 from c2b_ray.config import read_audit
 from c2b_ray.config.named import LONGEST_NAME
 from c2b_ray.errors import ConfigError, SourceError
+from c2b_ray.storage.labelled import LabelledTable
 
 CONTROL = "world:resnet-control-0"  # its labels: bus, boat, airplane, house, chair, mug, bird, fish, umbrella, bicycle
 
@@ -179,6 +180,28 @@ def test_one_class_each_is_one_class_however_the_table_writes_it(tmp_path):
         c2b_ray.audit(str(tmp_path / "photos/both.csv"), classifier=CONTROL, out=str(tmp_path / "both"), via="here")
 
 
+def test_inner_folders_may_be_the_classes_and_the_outer_ones_an_attribute(tmp_path):
+    """DomainNet, PACS and ImageNet-C: a domain or a corruption, then the class."""
+    for domain in ("sketch", "photo"):
+        folder_of(tmp_path / "set" / domain, bus=3, boat=3)
+    draft = drafted(tmp_path / "set", CONTROL)
+    assert draft.fields["classes"] == ["boat", "bus"]
+    assert draft.fields["images"]["columns"] == {"target_class": "folder 2"}
+    run = c2b_ray.audit(str(tmp_path / "set"), classifier=CONTROL, out=str(tmp_path / "run"), via="here")
+    assert {(row["attribute"], row["bias_class"]) for row in run.scores.to_pylist()} == {
+        ("folder 1", "photo"), ("folder 1", "sketch"),
+    }  # fmt: skip
+
+
+def test_outer_folders_that_are_classes_stay_so_whatever_lies_in_them(tmp_path):
+    for kind in ("bus", "boat"):
+        folder_of(tmp_path / "set" / kind, monday=2, friday=2)
+    draft = drafted(tmp_path / "set", CONTROL)
+    assert "columns" not in draft.fields["images"]
+    table = LabelledTable(str(tmp_path / "set"))
+    assert table.labels.column_names == ["target_class"]  # as ever: a run's images are known by it
+
+
 def test_two_columns_of_images_are_told_apart_by_nobody(tmp_path):
     folder_of(tmp_path / "photos", bus=2)
     rows = [("bus/0.png", "bus/1.png", "bus"), ("bus/1.png", "bus/0.png", "bus")]
@@ -206,10 +229,9 @@ def test_synsets_are_matched_to_the_labels_of_a_few_of_imagenets_classes(tmp_pat
     assert draft.fields["label_map"] == {"n02930766": ["taxi"], "n04146614": ["school bus"]}
 
 
-def test_a_folder_that_holds_the_folder_of_classes_is_told_which(tmp_path):
-    folder_of(tmp_path / "data/images", bus=1, boat=1)
-    with pytest.raises(ConfigError, match=r"Audit the folder of its classes, .*/data/images; or"):
-        drafted(tmp_path / "data", CONTROL)
+def test_a_folder_that_holds_the_folder_of_classes_is_audited_by_these(tmp_path):
+    photos = folder_of(tmp_path / "data/images", bus=1, boat=1).parent
+    assert drafted(photos, CONTROL).fields["images"]["columns"] == {"target_class": "folder 2"}
 
 
 def test_a_table_without_usual_names_is_asked_about(tmp_path):
