@@ -127,8 +127,9 @@ def _files_below(filesystem: fs.FileSystem, path: str, left_out: OmittedRows) ->
 
 
 class FilesByName:
-    """The pictures below a folder, for names that lack their ending, or folders on the way: a table may name
-    `ISIC_0024306` where `part_1/ISIC_0024306.jpg` is meant, or a path of the machine that it was written on."""
+    """The pictures below a folder, for names that lack their ending or have another one, or lack folders on the way: a
+    table may name `ISIC_0024306` where `part_1/ISIC_0024306.jpg` is meant, or a path of the machine that it was written
+    on."""
 
     def __init__(self, filesystem: fs.FileSystem, folder: str) -> None:
         self._of_stem: dict[str, list[str]] = {}
@@ -144,16 +145,14 @@ class FilesByName:
         return {name: path for name, path in paths.items() if names_of[path] == 1}
 
     def path_of(self, name: str) -> str | None:
-        """Returns the path of the one picture that is called so; None where none is, or several are."""
+        """Returns the path of the one picture that is called so, whatever its ending; None where none is, or several
+        are."""
         name = same_form(name)
-        has_ending = is_image(name)
-        stem = posixpath.basename(posixpath.splitext(name)[0] if has_ending else name)
-        called_so = [
-            path
-            for path in self._of_stem.get(stem, ())
-            if _ends_alike(path if has_ending else posixpath.splitext(path)[0], name)
-        ]
-        return called_so[0] if len(called_so) == 1 else None
+        stem = posixpath.splitext(name)[0] if is_image(name) else name
+        paths = self._of_stem.get(posixpath.basename(stem), ())
+        called_so = [path for path in paths if _ends_alike(posixpath.splitext(path)[0], stem)]
+        exactly = [path for path in called_so if path == name or path.endswith(f"/{name}")]
+        return (exactly or called_so)[0] if len(exactly or called_so) == 1 else None
 
 
 def _ends_alike(path: str, name: str) -> bool:

@@ -5,6 +5,7 @@ It knows files and Parquet, not their content. Files are written atomically, as 
 
 from __future__ import annotations
 
+import codecs
 import csv
 import hashlib
 import io
@@ -298,7 +299,7 @@ def read_csv(location: str, filesystem: fs.FileSystem, path: str, delimiter: str
     """
     with reading(location, "CSV"):
         with open_input(filesystem, path) as stream:
-            data = bytes(stream.read())
+            data = _as_utf8(location, bytes(stream.read()))
         text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")  # decodes only the first line
         header = next(csv.reader(text, delimiter=delimiter), [])
         if other := _other_delimiter(header, delimiter):
@@ -317,6 +318,20 @@ def read_csv(location: str, filesystem: fs.FileSystem, path: str, delimiter: str
             ),
         )
         return table.rename_columns(names) if names != header else table
+
+
+def _as_utf8(location: str, data: bytes) -> bytes:
+    """Returns the bytes of a text in UTF-8; raises SourceError where they are in none of Unicode's forms."""
+    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # as spreadsheets save "Unicode text"
+        return data.decode("utf-16").encode()
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        row = data[: error.start].count(b"\n") + 1
+        raise SourceError(
+            f"{location}: line {row} is not UTF-8 ({data[error.start]:#04x}); save the table as “CSV UTF-8”"
+        ) from error
+    return data
 
 
 def refuse_repeats(location: str, names: Sequence[str]) -> None:

@@ -202,7 +202,7 @@ def _rules(
             groups[normalise(name)] |= set(map(normalise, kind.names))
 
     def of_number(name: str) -> list[int]:
-        return [int(name)] if numbered and int(name) < len(names) else []
+        return [_number(name)] if numbered and _number(name) < len(names) else []
 
     def of_numbered(name: str) -> list[int]:
         plain = _NUMBERED.sub("", name, count=1)
@@ -232,7 +232,7 @@ def _are_positions(classes: Sequence[str], outputs: int) -> bool:
     """
     if not all(map(_is_number, classes)):
         return False
-    numbers = [int(name) for name in classes]
+    numbers = [_number(name) for name in classes]
     return 0 in numbers or max(numbers, default=0) < outputs
 
 
@@ -287,7 +287,13 @@ def _is_imagenet(labels: Sequence[str]) -> bool:
 
 
 def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdecimal()
+    """Returns whether a name is a whole number; pandas writes `1.0` where a column lacks some."""
+    whole = name.removesuffix(".0")
+    return whole.isascii() and whole.isdecimal()
+
+
+def _number(name: str) -> int:
+    return int(name.removesuffix(".0"))
 
 
 AUDIT_FILES = (".yaml", ".yml", ".json")
@@ -651,7 +657,7 @@ def _numbered(table: LabelledTable, counts: Mapping[str, int], location: str) ->
     if classes is not None:
         return classes
     of_table = location.lower().endswith(TABLES)
-    return sorted(counts, key=int) if of_table and all(name.isdecimal() for name in counts) else None
+    return sorted(counts, key=_number) if of_table and all(map(_is_number, counts)) else None
 
 
 def _refuse_other_labels(
@@ -673,7 +679,7 @@ def _no_class(matching: LabelMatches, labels: Sequence[str], location: str) -> C
     examples = ", ".join(repr(class_match.target_class) for class_match in matching.unmatched[:_LISTED])
     numbers = [one.target_class for one in matching.unmatched]
     if all(map(_is_number, numbers)) and not _are_positions(numbers, len(labels)):
-        low, high = min(map(int, numbers)), max(map(int, numbers))
+        low, high = min(map(_number, numbers)), max(map(_number, numbers))
         return ConfigError(
             "classes",
             f"the classes of {location} are numbers from {low} to {high}, and the classifier's outputs are numbered "

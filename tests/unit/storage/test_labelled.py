@@ -84,6 +84,15 @@ def test_the_delimiter_is_the_headers(tmp_path, name, mark):
     assert LabelledTable(str(tmp_path / name)).labels.to_pylist() == [{"target_class": "bus", "weather": "fog"}]
 
 
+def test_unicode_text_of_spreadsheets_is_read_and_other_letters_are_refused_with_their_line(tmp_path):
+    text = "image\ttarget_class\ttown\na.png\tbus\tKöln\n"
+    (tmp_path / "t.csv").write_bytes(text.encode("utf-16"))
+    assert LabelledTable(str(tmp_path / "t.csv")).labels.to_pylist() == [{"target_class": "bus", "town": "Köln"}]
+    (tmp_path / "t.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(SourceError, match=r"line 2 is not UTF-8 \(0xf6\); save the table as “CSV UTF-8”"):
+        LabelledTable(str(tmp_path / "t.csv"))
+
+
 def test_json_lines_are_a_table_and_objects_in_them_are_columns(tmp_path):
     """As labelling jobs write them."""
     lines = [{"source-ref": "a.png", "label": 3, "label-metadata": {"class-name": "bus", "confidence": 0.9}}, {}]
@@ -120,7 +129,8 @@ def test_a_line_that_is_no_path_and_class_is_refused_with_its_number(tmp_path, l
 @pytest.mark.parametrize(
     "written",
     [lambda path: path.stem, lambda path: path.name, lambda path: f"/home/somebody/data/{path.parent.name}/{path.name}",
-     lambda path: f"{path.parent.name}/{path.stem}"],
+     lambda path: f"{path.parent.name}/{path.stem}", lambda path: f"{path.parent.name}/{path.stem}.JPG",
+     lambda path: f"{path.stem}.png"],
 )  # fmt: skip
 def test_images_that_are_not_where_a_table_says_are_looked_up_by_name(tmp_path, written):
     """HAM10000 names its images without their ending, and has them in two folders."""

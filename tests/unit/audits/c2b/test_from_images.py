@@ -321,6 +321,14 @@ def test_a_table_beside_a_folder_of_images_is_named_where_no_folder_is_a_label(t
         drafted(tmp_path / "set", CONTROL)
 
 
+def test_numbers_that_pandas_wrote_as_floats_are_numbers(tmp_path):
+    folder_of(tmp_path, bus=1, boat=1)
+    table = table_of(tmp_path / "t.csv", ("image", "label"), [("bus/0.png", "0.0"), ("boat/0.png", "1.0")])
+    draft = drafted(table, CONTROL)
+    assert draft.fields["label_map"] == {"0.0": ["bus"], "1.0": ["boat"]}
+    assert any("0.0 bus, 1.0 boat" in line for line in draft.warnings)
+
+
 def test_numbers_that_begin_at_1_are_no_positions_of_outputs(tmp_path):
     (tmp_path / "answers.csv").write_text("file,red,green,blue\na/0.png,0.5,0.3,0.2\n")
     answers = f"table:{tmp_path}/answers.csv"
