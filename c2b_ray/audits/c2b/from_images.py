@@ -36,7 +36,7 @@ from c2b_ray.storage import files, is_remote, resolve
 from c2b_ray.storage.confined import located, path_below
 from c2b_ray.storage.folders import is_image
 from c2b_ray.storage.labelled import IMAGE, SAMPLE, TARGET, LabelledTable, class_names, labels_in
-from c2b_ray.storage.labelled_rows import LABEL, TABLES, FilesByName, Rows, open_rows
+from c2b_ray.storage.labelled_rows import LABEL, SPLITS, TABLES, FilesByName, Rows, open_rows
 from c2b_ray.storage.manifest import read_yaml
 from c2b_ray.storage.s3 import file_info
 from c2b_ray.tables import content_id
@@ -53,6 +53,7 @@ _NEAREST = 3
 _NUMBERED = re.compile(r"(?:n\d{8}|\d{1,4})[\s._-]+(?=\D)")
 """What folders may have before a class's name: `001.Black_footed_Albatross` (CUB), `n02085620-Chihuahua` (dogs)."""
 _SYNSET = re.compile(r"n\d{8}")
+_SPLITS = SPLITS | {"training", "testing"}
 _NO_LABEL = "no label is called so"
 
 
@@ -402,7 +403,7 @@ def drafted(
     }
     assumed = [matching.assumed] if matching.assumed else []
     lists_answers = any(fact.name == "probabilities" for one in descriptions.values() for fact in one.facts)
-    warnings = (*_left_out(matching, counts, lists_answers), *assumed)
+    warnings = (*_left_out(matching, counts, lists_answers), *assumed, *_of_splits(table))
     sentences = [_of_images(location, table, counts), *_of_columns(columns, table), _of_labels(matching)]
     notes = {
         "classes": [_counted(counts, classes), *warnings[: len(matching.unmatched)]],
@@ -748,6 +749,21 @@ def _of_columns(columns: Columns, table: LabelledTable) -> list[str]:
         for role, name in columns.items()
     ]
     return [f"columns: {', '.join(columns_read)}"]
+
+
+def _of_splits(table: LabelledTable) -> list[str]:
+    """Returns a warning where a column says that images of the training are among the others."""
+    lines = []
+    for name in table.labels.column_names:
+        values = pc.value_counts(table.labels[name].drop_null().cast(pa.string())).to_pylist()
+        counts = {row["values"]: row["counts"] for row in values}
+        if "train" in {split.casefold() for split in counts} and {split.casefold() for split in counts} <= _SPLITS:
+            listed = ", ".join(f"{split} {count:,}" for split, count in sorted(counts.items()))
+            lines.append(
+                f"images of the training are among these ({name}: {listed}), and a classifier that has seen them looks "
+                "better than it is; audit a table of the others"
+            )
+    return lines
 
 
 def _counted(counts: Mapping[str, int], classes: Sequence[str]) -> str:

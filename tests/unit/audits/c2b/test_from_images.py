@@ -202,6 +202,15 @@ def test_outer_folders_that_are_classes_stay_so_whatever_lies_in_them(tmp_path):
     assert table.labels.column_names == ["target_class"]  # as ever: a run's images are known by it
 
 
+def test_images_of_the_training_among_the_others_are_warned_of(tmp_path):
+    folder_of(tmp_path, bus=2, boat=2)
+    rows = [(f"{name}/{n}.png", name, ("Train", "test")[n]) for name in ("bus", "boat") for n in range(2)]
+    draft = drafted(table_of(tmp_path / "t.csv", ("file", "label", "subset"), rows), CONTROL)
+    assert any("among these (subset: Train 2, test 2)" in line for line in draft.warnings)
+    only = table_of(tmp_path / "u.csv", ("file", "label", "subset"), [(*row[:2], "train") for row in rows])
+    assert any("among these (subset: train 4)" in line for line in drafted(only, CONTROL).warnings)
+
+
 def test_two_columns_of_images_are_told_apart_by_nobody(tmp_path):
     folder_of(tmp_path / "photos", bus=2)
     rows = [("bus/0.png", "bus/1.png", "bus"), ("bus/1.png", "bus/0.png", "bus")]
