@@ -152,6 +152,10 @@ class LabelledTable:
         self.field = field
         self._renamed = dict(columns or {})
         self._rows = open_rows(location, field)
+        self._of_columns = {
+            role: [self._as_written(one) for one in name] if isinstance(name, list) else self._as_written(name)
+            for role, name in self._renamed.items()
+        }
         self._names = {name: self._column(name) for name in (IMAGE, TARGET, KEY)}
         if len(self) == 0:
             raise SourceError(f"{location} has no rows")
@@ -169,10 +173,15 @@ class LabelledTable:
     def __len__(self) -> int:
         return self._rows.count
 
+    def _as_written(self, name: str) -> str:
+        """Returns the table's column of a name, which may have spaces around it in the file alone."""
+        names = self._rows.schema.names
+        return name if name in names else next((one for one in names if one.strip() == name), name)
+
     def _column(self, name: str) -> str:
         """Returns the table's name of a column; an empty text for a missing `key`."""
         names = self._rows.schema.names
-        renamed = self._renamed.get(name)
+        renamed = self._of_columns.get(name)
         if isinstance(renamed, list):
             for one in renamed:
                 if one not in names:
@@ -264,7 +273,7 @@ class LabelledTable:
     @property
     def _marks(self) -> list[str]:
         """The columns of 0 and 1, one for each class; none where one column holds the classes."""
-        named = self._renamed.get(TARGET)
+        named = self._of_columns.get(TARGET)
         return named if isinstance(named, list) else []
 
     @property

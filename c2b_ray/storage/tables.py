@@ -5,7 +5,6 @@ It knows files and Parquet, not their content. Files are written atomically, as 
 
 from __future__ import annotations
 
-import codecs
 import csv
 import hashlib
 import io
@@ -292,22 +291,16 @@ def reading(location: str, what: str) -> Iterator[None]:
 
 
 def read_csv(location: str, filesystem: fs.FileSystem, path: str, delimiter: str) -> pa.Table:
-    """Reads all columns as text: `007` is not 7, and `NA` may be a country.
-
-    `delimiter`: between fields, where the header has it; otherwise the one that the header has, such as `;`, with which
-    spreadsheets of many countries save.
-    """
+    """Reads all columns as text: `007` is not 7, and `NA` may be a country."""
     with reading(location, "CSV"):
         with open_input(filesystem, path) as stream:
-            data = _as_utf8(location, bytes(stream.read()))
+            data = bytes(stream.read())
+        _refuse_other_letters(location, data)
         text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")  # decodes only the first line
         header = next(csv.reader(text, delimiter=delimiter), [])
-        if other := _other_delimiter(header, delimiter):
-            delimiter = other
-            header = next(csv.reader(header, delimiter=delimiter), [])
-        names = [name.strip() for name in header]
-        refuse_repeats(location, names)
-        table = pyarrow.csv.read_csv(
+        refuse_repeats(location, header)
+        refuse_other_delimiters(location, header, delimiter)
+        return pyarrow.csv.read_csv(
             io.BytesIO(data),
             parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=pyarrow.csv.ConvertOptions(
@@ -317,13 +310,9 @@ def read_csv(location: str, filesystem: fs.FileSystem, path: str, delimiter: str
                 quoted_strings_can_be_null=True,
             ),
         )
-        return table.rename_columns(names) if names != header else table
 
 
-def _as_utf8(location: str, data: bytes) -> bytes:
-    """Returns the bytes of a text in UTF-8; raises SourceError where they are in none of Unicode's forms."""
-    if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # as spreadsheets save "Unicode text"
-        return data.decode("utf-16").encode()
+def _refuse_other_letters(location: str, data: bytes) -> None:
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -331,7 +320,6 @@ def _as_utf8(location: str, data: bytes) -> bytes:
         raise SourceError(
             f"{location}: line {row} is not UTF-8 ({data[error.start]:#04x}); save the table as “CSV UTF-8”"
         ) from error
-    return data
 
 
 def refuse_repeats(location: str, names: Sequence[str]) -> None:
@@ -340,14 +328,11 @@ def refuse_repeats(location: str, names: Sequence[str]) -> None:
         raise SourceError(f"{location}: two columns are called {repeated!r}; rename one")
 
 
-def _other_delimiter(header: Sequence[str], delimiter: str) -> str | None:
-    """Returns what separates the fields of a header that `delimiter` does not; None where nothing does."""
-    candidates = (one for one in ";\t|," if one != delimiter and len(header) == 1 and one in header[0])
-    return next(candidates, None)
-
-
 def refuse_other_delimiters(location: str, header: Sequence[str], delimiter: str) -> None:
-    sep = _other_delimiter(header, delimiter)
+    sep = next(
+        (candidate for candidate in ";\t|," if candidate != delimiter and len(header) == 1 and candidate in header[0]),
+        None,
+    )
     if sep is not None:
         raise SourceError(
             f"{location}: its fields are separated by {sep!r}, not by {delimiter!r}; save it with commas as .csv, or "

@@ -551,7 +551,7 @@ def _class_column(rows: Rows, location: str, image: str, labels: Sequence[str]) 
     candidates = _usual(names, CLASS_NAMES) or numbered or _columns_of_labels(rows, names, labels)
     label_forms = set(map(normalise, labels))
     if not candidates:
-        marks = [name for name in names if normalise(name) in label_forms and _has_marks(rows, name)]
+        marks = [name.strip() for name in names if normalise(name) in label_forms and _has_marks(rows, name)]
         if len(marks) > 1:
             return marks
         raise ConfigError(

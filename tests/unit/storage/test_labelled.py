@@ -77,19 +77,30 @@ def test_parquet_with_bytes_in_many_row_groups(tmp_path, huggingface):
     assert table.keys.to_pylist()[:2] == (["0.jpg", "1.jpg"] if huggingface else ["row 0", "row 1"])
 
 
-@pytest.mark.parametrize(("name", "mark"), [("t.csv", ";"), ("t.csv", "\t"), ("t.csv", "|"), ("t.tsv", ",")])
-def test_the_delimiter_is_the_headers(tmp_path, name, mark):
-    """Spreadsheets write `;` where a comma is the decimal sign."""
+@pytest.mark.parametrize(("name", "mark", "wanted"), [("t.csv", ";", ","), ("t.csv", "\t", ","), ("t.tsv", ",", "\t")])
+def test_another_delimiter_is_named_as_such(tmp_path, name, mark, wanted):
+    """As spreadsheets write them where a comma is the decimal sign."""
     (tmp_path / name).write_text(f"image{mark}target_class{mark}weather\na.png{mark}bus{mark}fog\n")
-    assert LabelledTable(str(tmp_path / name)).labels.to_pylist() == [{"target_class": "bus", "weather": "fog"}]
+    with pytest.raises(SourceError) as caught:
+        LabelledTable(str(tmp_path / name))
+    assert f"its fields are separated by {mark!r}, not by {wanted!r}; save it with commas" in str(caught.value)
 
 
-def test_unicode_text_of_spreadsheets_is_read_and_other_letters_are_refused_with_their_line(tmp_path):
-    text = "image\ttarget_class\ttown\na.png\tbus\tKöln\n"
-    (tmp_path / "t.csv").write_bytes(text.encode("utf-16"))
-    assert LabelledTable(str(tmp_path / "t.csv")).labels.to_pylist() == [{"target_class": "bus", "town": "Köln"}]
-    (tmp_path / "t.csv").write_bytes(text.encode("latin-1"))
-    with pytest.raises(SourceError, match=r"line 2 is not UTF-8 \(0xf6\); save the table as “CSV UTF-8”"):
+@pytest.mark.parametrize(("letters", "line", "byte"), [("latin-1", 2, "0xf6"), ("utf-16", 1, "0xff")])
+def test_letters_that_are_not_utf_8_are_refused_with_their_line(tmp_path, letters, line, byte):
+    (tmp_path / "t.csv").write_bytes("image,target_class,town\na.png,bus,Köln\n".encode(letters))
+    with pytest.raises(SourceError, match=rf"line {line} is not UTF-8 \({byte}\); save the table as “CSV UTF-8”"):
+        LabelledTable(str(tmp_path / "t.csv"))
+
+
+def test_spaces_around_a_columns_name_are_no_part_of_a_name_in_columns(tmp_path):
+    """Roboflow writes `filename, red, green`; a config's names have no spaces around them."""
+    (tmp_path / "t.csv").write_text("filename, red, green\na.png, 1, 0\nb.png, 0, 1\n")
+    columns = {"image": "filename", "target_class": ["red", "green"]}
+    table = LabelledTable(str(tmp_path / "t.csv"), columns=columns, several=True)
+    assert table.labels["target_class"].to_pylist() == ["red", "green"]
+    (tmp_path / "t.csv").write_text("image,target_class \na.png,bus\n")
+    with pytest.raises(ConfigError, match="no column 'target_class'"):
         LabelledTable(str(tmp_path / "t.csv"))
 
 
