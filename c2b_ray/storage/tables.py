@@ -350,7 +350,7 @@ def read_json_lines(filesystem: fs.FileSystem, path: str) -> pa.Table:
     """Reads an object a line, all values as text. A value of an object in it is the column `outer.inner`; lists are
     left out. Raises SourceError for a line that is no object."""
     with reading(path, "JSON lines"), open_input(filesystem, path) as stream:
-        lines = bytes(stream.read()).decode("utf-8").split("\n")  # a text in JSON may hold other line separators
+        lines = bytes(stream.read()).decode("utf-8-sig").split("\n")  # a text in JSON may hold other line separators
     rows = []
     for number, line in enumerate(lines, 1):
         try:

@@ -754,10 +754,11 @@ def _of_columns(columns: Columns, table: LabelledTable) -> list[str]:
 def _of_splits(table: LabelledTable) -> list[str]:
     """Returns a warning where a column says that images of the training are among the others."""
     lines = []
-    for name in table.labels.column_names:
+    for name in (one for one in table.labels.column_names if one != TARGET):  # a class may be a train
         values = pc.value_counts(table.labels[name].drop_null().cast(pa.string())).to_pylist()
         counts = {row["values"]: row["counts"] for row in values}
-        if "train" in {split.casefold() for split in counts} and {split.casefold() for split in counts} <= _SPLITS:
+        splits = {split.casefold() for split in counts}
+        if splits & {"train", "training"} and splits <= _SPLITS:
             listed = ", ".join(f"{split} {count:,}" for split, count in sorted(counts.items()))
             lines.append(
                 f"images of the training are among these ({name}: {listed}), and a classifier that has seen them looks "

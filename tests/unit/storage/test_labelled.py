@@ -107,7 +107,8 @@ def test_spaces_around_a_columns_name_are_no_part_of_a_name_in_columns(tmp_path)
 def test_json_lines_are_a_table_and_objects_in_them_are_columns(tmp_path):
     """As labelling jobs write them."""
     lines = [{"source-ref": "a.png", "label": 3, "label-metadata": {"class-name": "bus", "confidence": 0.9}}, {}]
-    (tmp_path / "t.manifest").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    (tmp_path / "t.manifest").write_text(f"\ufeff{text}")  # with the mark that some editors put first
     columns = {"image": "source-ref", "target_class": "label-metadata.class-name"}
     table = LabelledTable(str(tmp_path / "t.manifest"), columns=columns)
     assert table.labels.to_pylist()[0] == {

@@ -209,6 +209,11 @@ def test_images_of_the_training_among_the_others_are_warned_of(tmp_path):
     assert any("among these (subset: Train 2, test 2)" in line for line in draft.warnings)
     only = table_of(tmp_path / "u.csv", ("file", "label", "subset"), [(*row[:2], "train") for row in rows])
     assert any("among these (subset: train 4)" in line for line in drafted(only, CONTROL).warnings)
+    (tmp_path / "labels.txt").write_text("train\ntram\n")
+    trains = table_of(tmp_path / "v.csv", ("file", "label"), [(row[0], "train") for row in rows])
+    answers = table_of(tmp_path / "answers.csv", ("file", "label"), [(row[0], "train") for row in rows])
+    draft = drafted(trains, f"table:{answers}?labels={tmp_path / 'labels.txt'}")
+    assert not any("images of the training" in line for line in draft.warnings)  # the vehicle
 
 
 def test_two_columns_of_images_are_told_apart_by_nobody(tmp_path):
