@@ -7,14 +7,16 @@ This process, which holds the model, touches a picture only as part of a block i
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from threading import BoundedSemaphore
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -29,11 +31,11 @@ from c2b_ray.engine.stage import (
     Rows,
     StageConfig,
     StageResult,
-    answered_in,
     call_role,
     checked,
     cut,
     parts_of,
+    prepared_in,
     record_stage,
     threads_of,
     write_stage,
@@ -217,22 +219,71 @@ def _answers(
         with closing(batches_read), closing(answers_of_fed(batches_read, job, clock)) as answers:
             yield from answers
         return
-    in_model = BoundedSemaphore(threads_of(job.config.placement))
     with closing(batches_read), ThreadPoolExecutor(threads, thread_name_prefix="step") as pool:
+        steps: _Steps[R] | None = None  # a model is built for the first batch: where nothing is left to do, none is
         waiting: deque[Future[pa.Table]] = deque()
-        role: list[R] = []  # built for the first batch: where nothing is left to do, no model is loaded
         try:
             for batch in batches_read:
-                if not role:
-                    role.append(job.role_factory())
-                waiting.append(pool.submit(answered_in, clock, batch, job, role[0], in_model))
-                if len(waiting) > 2 * threads:
-                    yield waiting.popleft().result()
+                steps = steps or _Steps(job, job.role_factory(), clock)
+                group = [batch, *islice(batches_read, steps.batches_at_once - 1)]
+                futures: list[Future[pa.Table]] = [Future() for _ in group]
+                waiting += futures
+                pool.submit(steps.answer, group, futures)
+                while len(waiting) > 2 * threads * steps.batches_at_once:
+                    yield _first(waiting)
             while waiting:
-                yield waiting.popleft().result()
+                yield _first(waiting)
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def _first(waiting: deque[Future[pa.Table]]) -> pa.Table:
+    """Takes the first answer; an interrupt meanwhile leaves it among those that are cancelled."""
+    answer = waiting[0].result()
+    waiting.popleft()
+    return answer
+
+
+BATCHES_AT_ONCE = 2
+"""Batches that a thread prepares at once, where that is fast and small: each preparation costs some 2 ms more than its
+rows, which hold up the other threads too."""
+FAST_S = 0.2
+"""Seconds of a batch up to which several are prepared at once: an interrupt loses what is answered out of order."""
+SMALL_BYTES = 10 * 2**20
+
+
+class _Steps(Generic[R]):
+    """Answers batches in several threads. `batches_at_once`: how many of them a thread should get at once."""
+
+    def __init__(self, job: Job[R], role: R, clock: BusyClock) -> None:
+        self.batches_at_once = 1
+        self._job, self._role, self._clock = job, role, clock
+        self._in_model = BoundedSemaphore(threads_of(job.config.placement))
+
+    def answer(self, batches: Sequence[pa.Table], answers: Sequence[Future[pa.Table]]) -> None:
+        """Sets the answer to each batch, in their order; of cancelled ones none is computed."""
+        begun: Sequence[Future[pa.Table]] = answers
+        try:
+            started = time.monotonic()
+            if answers[0].cancelled():
+                return
+            combined = batches[0] if len(batches) == 1 else pa.concat_tables(batches)
+            rows, first = prepared_in(self._clock, combined, self._job), 0
+            for batch, future in zip(batches, answers, strict=True):
+                if not future.set_running_or_notify_cancel():
+                    return
+                with self._in_model, self._clock.at_work("threads", "model"):
+                    answer = call_role(rows.slice(first, batch.num_rows), self._job, self._role)
+                future.set_result(answer)
+                first, begun = first + batch.num_rows, begun[1:]
+            several = time.monotonic() - started <= FAST_S * len(batches)
+            several &= rows.nbytes * BATCHES_AT_ONCE <= SMALL_BYTES * len(batches)
+            self.batches_at_once = BATCHES_AT_ONCE if several and self._job.prepare is not None else 1
+        except BaseException as error:
+            for future in begun:
+                with suppress(InvalidStateError):  # cancelled meanwhile
+                    future.set_exception(error)
 
 
 def _threads(job: Job[R]) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -35,7 +35,6 @@ a fraction of a second.
 """
 BLOCK_BYTES = 32 * 2**20
 ONE_PROCESS = Placement(batch=64)
-NOTHING: AbstractContextManager[object] = nullcontext()
 
 
 @dataclass(frozen=True)
@@ -261,20 +260,20 @@ def parts_of(job: Job[Any]) -> tuple[Part, ...]:
     return ("model",) if job.prepare is None else ("reading", "decoding", "model")
 
 
-def answered_in(
-    clock: BusyClock, batch: pa.Table, job: Job[R], role: R, in_model: AbstractContextManager[object] = NOTHING
-) -> pa.Table:
-    """Prepares a batch, where the job says how, and returns the step's answer to it, as `call_role` does.
-
-    `clock` counts the time, as of its "threads"; `in_model` is entered while the model answers.
-    """
-    rows = batch
-    if job.prepare is not None:
-        rows, seconds, started = times_of(timed(batch, job.prepare))
-        clock.add("threads", seconds, started)
-        rows = checked(rows, batch, job)
-    with in_model, clock.at_work("threads", "model"):
+def answered_in(clock: BusyClock, batch: pa.Table, job: Job[R], role: R) -> pa.Table:
+    """Prepares a batch and returns the step's answer to it, as `call_role` does. `clock` counts the time."""
+    rows = prepared_in(clock, batch, job)
+    with clock.at_work("threads", "model"):
         return call_role(rows, job, role)
+
+
+def prepared_in(clock: BusyClock, batch: pa.Table, job: Job[R]) -> pa.Table:
+    """Returns a batch prepared, where the job says how. `clock` counts the time, as of its "threads"."""
+    if job.prepare is None:
+        return batch
+    rows, seconds, started = times_of(timed(batch, job.prepare))
+    clock.add("threads", seconds, started)
+    return checked(rows, batch, job)
 
 
 def checked(rows: pa.Table, batch: pa.Table, job: Job[R]) -> pa.Table:

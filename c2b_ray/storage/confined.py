@@ -6,6 +6,7 @@ read a device without end. This module knows paths, not the contents of files.
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 import stat
@@ -95,6 +96,11 @@ class Folder:
             if (other_path := _in_other_form(self._base, path[len(self._base) + 1 :])) is None:
                 raise
             descriptor = os.open(other_path, flags & ~os.O_NOFOLLOW)  # which was seen to lie inside
+        except OSError as error:
+            if error.errno != errno.ELOOP or not flags & os.O_NOFOLLOW:
+                raise
+            self._refuse_outside(name, path)
+            descriptor = os.open(path, flags & ~os.O_NOFOLLOW)
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             os.close(descriptor)
@@ -102,22 +108,22 @@ class Folder:
         return descriptor, status.st_size
 
     def _no_link(self, name: str, path: str) -> int:
-        """Returns the flag by which a file is opened that is no link; none for a link to a file below the folder.
+        """Returns the flag by which a file is opened that is no link; none where a folder on the way to it is one.
 
-        Raises ImageError for a link that leads out. Folders on the way are looked at once, because resolving links
+        Raises ImageError for such a link that leads out. Folders on the way are looked at once, because resolving links
         costs more than reading a small file.
         """
         parent = path.rpartition("/")[0]
         if parent not in self._plain:
             if any(map(os.path.islink, _steps(self._base, parent))):
-                return self._resolved(name, path)
+                self._refuse_outside(name, path)
+                return 0
             self._plain.add(parent)
-        return self._resolved(name, path) if os.path.islink(path) else os.O_NOFOLLOW
+        return os.O_NOFOLLOW
 
-    def _resolved(self, name: str, path: str) -> int:
+    def _refuse_outside(self, name: str, path: str) -> None:
         if not os.path.realpath(path).startswith(f"{self._base}/"):
             raise ImageError(f"{name}: a link that leads out of the folder; expected a file below it")
-        return 0
 
 
 def path_below(root: str, folder: str, name: str) -> str | None:

@@ -101,14 +101,14 @@ def test_a_stage_whose_model_is_slow_says_that_it_waits_for_the_model(tmp_path: 
 
 def test_a_stage_whose_threads_do_all_says_how_long_each_part_took(tmp_path: Path) -> None:
     def slowly(rows: pa.Table) -> pa.Table:
-        time.sleep(0.06)
+        time.sleep(0.005 * rows.num_rows)
         return rows
 
     def answer(rows: pa.Table, role: None) -> pa.Table:
-        time.sleep(0.02)
+        time.sleep(0.007)
         return rows
 
-    table = pa.table({"id": [f"{i}" for i in range(40)]})
+    table = pa.table({"id": [f"{i}" for i in range(160)]})
     config = StageConfig(SCHEMA, Placement(batch=4, threads=1))
     runner = InProcess()
     rows = Rows.of(table, 4)

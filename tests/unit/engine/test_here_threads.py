@@ -61,6 +61,48 @@ def test_what_needs_no_preparation_has_no_thread_more(tmp_path: Path) -> None:
     assert answering.most == 2
 
 
+@pytest.mark.parametrize(("seconds", "row_bytes", "most"), [(0.0, 1, 2), (0.25, 1, 1), (0.0, 2**18, 1)])
+def test_batches_that_are_fast_and_small_are_prepared_several_at_once_and_answered_one_by_one(
+    tmp_path: Path, seconds: float, row_bytes: int, most: int
+) -> None:
+    prepared: list[int] = []
+    answered: list[list[str]] = []
+
+    def prepare(rows: pa.Table) -> pa.Table:
+        prepared.append(rows.num_rows)
+        return rows.append_column("pixels", pa.array([bytes(row_bytes)] * rows.num_rows))
+
+    def step(rows: pa.Table, role: None) -> pa.Table:
+        time.sleep(seconds)
+        answered.append(rows["id"].to_pylist())
+        return rows
+
+    batch = 32
+    table = pa.table({"id": [f"{n:04}" for n in range(20 * batch)]}, SCHEMA)
+    config = StageConfig(SCHEMA, Placement(batch=batch, threads=1))
+    out = str(tmp_path)
+    InProcess().run(Rows.of(table, batch), step, lambda: None, out, id_column="id", config=config, prepare=prepare)
+    assert max(prepared) == most * batch
+    ids = table["id"].to_pylist()
+    assert sorted(answered) == [ids[start : start + batch] for start in range(0, len(ids), batch)]
+    assert sorted(read_stage(out)["id"].to_pylist()) == ids
+
+
+def test_an_error_among_batches_that_are_prepared_at_once_keeps_the_answers_before_it(tmp_path: Path) -> None:
+    def step(rows: pa.Table, role: None) -> pa.Table:
+        if "0030" in rows["id"].to_pylist():
+            raise ValueError("row 30")
+        return rows
+
+    table = pa.table({"id": [f"{n:04}" for n in range(40)]}, SCHEMA)
+    config = StageConfig(SCHEMA, Placement(batch=1, threads=1))
+    with pytest.raises(ValueError, match="row 30"):
+        InProcess().run(
+            Rows.of(table, 1), step, lambda: None, str(tmp_path), id_column="id", config=config, prepare=lambda row: row
+        )
+    assert read_stage(str(tmp_path))["id"].to_pylist() == table["id"].to_pylist()[:30]
+
+
 def run(folder: Path, threads: int, prepare: Callable[[pa.Table], pa.Table] | None, answering: Inside) -> int:
     """Runs a stage of 40 rows, one a batch; returns how many it has written."""
 
