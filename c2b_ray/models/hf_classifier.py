@@ -179,7 +179,9 @@ def _processing(processor: Any) -> Iterator[ModelFact]:
             value += f", crop {' × '.join(str(side) for side in settings['crop_size'].values() if side)}"
         yield ModelFact("input size", value, _PROCESSOR)
     scaled = _scaled(settings)
-    if settings.get("do_normalize", True) and settings.get("image_mean") and settings.get("image_std"):
+    # Where a processor states none, its attribute says whether it does: MobileViT's has a mean that it does not use.
+    is_normalised = settings.get("do_normalize", getattr(processor, "do_normalize", True))
+    if is_normalised and settings.get("image_mean") and settings.get("image_std"):
         mean, std = (np.atleast_1d(settings[name]).tolist() for name in ("image_mean", "image_std"))
         scale = "" if scaled == _UNIT else f" of {scaled}"
         yield ModelFact("normalisation", normalisation_words(mean, std) + scale, _PROCESSOR)

@@ -39,25 +39,38 @@ from c2b_ray.storage.manifest import read_json
 
 
 PROCESSOR, CONFIG = "preprocessor_config.json", "config.json"
+_FILTERS: tuple[Filter, ...] = ("bilinear", "bicubic")
 _RESAMPLE = {2: "bilinear", 3: "bicubic"}
 _SQUASHED = 384
 """ConvNeXT's processor squashes pictures from this size on, and crops smaller ones."""
+_PLAIN = ("", "Beit", "Bit", "ChineseCLIP", "CLIP", "ConvNext", "DeiT", "DINOv3ViT", "EfficientNet", "Flava",
+          "MobileNetV1", "MobileNetV2", "MobileViT", "Pvt", "Siglip", "ViT")  # fmt: skip
+"""Processors that resize and crop as their `size` and `crop_size` say; others take them for something else."""
+_FLIPS = "MobileViT"
+"""The processor that gives pixels in the order blue, green, red, and normalises none, unless its config says else."""
 
 
 @dataclass(frozen=True)
 class ConfigSettings:
-    """Settings of the file's input in the words of options; `sides`: the height and width that the config speaks of."""
+    """Settings of the file's input in the words of options.
+
+    `sides`: the height and width that the config speaks of; `channels`: their order; `unlike`: by option, what the
+    config says that the option cannot.
+    """
 
     file: str = ""
     normalisation: Mapping[str, str] = field(default_factory=dict)
     geometry: Mapping[str, str] = field(default_factory=dict)
     sides: tuple[int, int] | None = None
     labels: tuple[list[str], str] | None = None
+    channels: Mapping[str, str] = field(default_factory=dict)
+    unlike: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_config_settings(path: str) -> ConfigSettings:
-    """Returns what the configs beside an ONNX file say. Raises WeightsError for one that is damaged."""
-    folder = Path(path).parent
+def read_config_settings(spec: Spec, sides: tuple[int | None, int | None]) -> ConfigSettings:
+    """Returns what the configs beside an ONNX file say of an input of that height and width. Raises WeightsError for
+    one that is damaged."""
+    folder = Path(spec.name).parent
     try:
         onnx_files = [file.name for file in folder.glob("*.onnx")]
     except OSError:
@@ -66,11 +79,11 @@ def read_config_settings(path: str) -> ConfigSettings:
         return ConfigSettings()
     for directory in (folder, *([folder.parent] if folder.name == "onnx" else [])):
         config, processor = (_document(directory / name) for name in (CONFIG, PROCESSOR))
-        labels = _labels(config)
+        labels = None if "labels" in spec.options else _labels(config)
         if processor:
             return _of_transformers(processor, labels)
         if config:
-            return _of_timm(config, labels)
+            return _of_timm(config, labels, sides)
     return ConfigSettings()
 
 
@@ -87,72 +100,105 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _labels(config: Mapping[str, Any]) -> tuple[list[str], str] | None:
-    mapping, names = config.get("id2label"), config.get("label_names")
-    if isinstance(mapping, dict) and mapping:
-        label_list = by_number(mapping, f"{CONFIG}: id2label")
-        return (
-            None
-            if label_list == [f"LABEL_{i}" for i in range(len(label_list))]
-            else (label_list, f"{CONFIG} (id2label)")
-        )
+    names = config.get("label_names")
+    for key in ("id2label", "label_names"):  # of transformers, and of timm, which takes a list too
+        mapping = config.get(key)
+        if isinstance(mapping, dict) and mapping:
+            listed = by_number(mapping, f"{CONFIG}: {key}")
+            return None if listed == [f"LABEL_{i}" for i in range(len(listed))] else (listed, f"{CONFIG} ({key})")
     if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
         return names, f"{CONFIG} (label_names)"
     return None
 
 
 def _of_transformers(config: Mapping[str, Any], labels: tuple[list[str], str] | None) -> ConfigSettings:
+    kind = _kind(config)
     normal = {}
     mean, std = config.get("image_mean"), config.get("image_std")
+    normalised = config.get("do_normalize", False if kind == _FLIPS else True if mean is not None else None)
     if not config.get("rescale_offset"):
         scale = str(config.get("rescale_factor", 1 / 255)) if config.get("do_rescale", True) else "1"
-        if config.get("do_normalize", mean is not None) and mean and std:
+        if normalised and mean and std:
+            if kind == "EfficientNet" and config.get("include_top", True):  # which divides by it a second time
+                std = [side**2 for side in std] if isinstance(std, list) else std**2
             normal = {"mean": _listed(mean), "std": _listed(std), "scale": scale}
-        elif config.get("do_normalize") is False:
+        elif normalised is False:
             normal = {"mean": "0", "std": "1", "scale": scale}
     size, crop = _sides(config.get("size")), _sides(config.get("crop_size"))
     geometry: dict[str, str] = {}
+    unlike: dict[str, str] = {}
     if config.get("do_resize", True) and size:
-        geometry = _geometry(config, size, crop if config.get("do_center_crop") else None)
+        geometry, unlike = _geometry(config, size, crop if config.get("do_center_crop") else None)
+    if config.get("do_resize", True) and config.get("resample", 2) not in _RESAMPLE:
+        unlike["interpolation"] = f"resample {config['resample']}, which is neither bilinear (2) nor bicubic (3)"
+    if kind not in _PLAIN:
+        unlike["resize"] = f"the processor of {kind}, which resizes in a way of its own"
+    flips = {"channels": "bgr"} if config.get("do_flip_channel_order", kind == _FLIPS) else {}
     sides = [int(side) for side in geometry.get("size", "").split(",") if side]
-    return ConfigSettings(PROCESSOR, normal, geometry, (sides[0], sides[-1]) if sides else None, labels)
+    return ConfigSettings(PROCESSOR, normal, geometry, (sides[0], sides[-1]) if sides else None, labels, flips, unlike)
 
 
-def _geometry(config: Mapping[str, Any], size: list[int], crop: list[int] | None) -> dict[str, str]:
-    """`size`: one number, of the shorter side, or a height and a width that pictures are squashed to."""
+def _kind(config: Mapping[str, Any]) -> str:
+    """Returns the model for which transformers made a processor, such as `ViT`; "" where the config does not say."""
+    name = str(config.get("image_processor_type") or config.get("feature_extractor_type") or "")
+    for end in ("Fast", "Pil", "ImageProcessor", "FeatureExtractor"):
+        name = name.removesuffix(end)
+    return name
+
+
+def _geometry(
+    config: Mapping[str, Any], size: list[int], crop: list[int] | None
+) -> tuple[dict[str, str], dict[str, str]]:
+    """`size`: one number, of the shorter side, or a height and a width that pictures are squashed to. Also returns what
+    no option can say."""
     interpolation = {"interpolation": _RESAMPLE[config["resample"]]} if config.get("resample") in _RESAMPLE else {}
-    kind = str(config.get("image_processor_type", config.get("feature_extractor_type", "")))
-    if kind.startswith("ConvNext"):
+    if _kind(config) == "ConvNext":
         if size[0] >= _SQUASHED:
-            return {**interpolation, "size": f"{size[0]}", "squash": "true"}
-        return {
-            **interpolation,
-            "size": f"{size[0]}",
-            "resize": f"{int(size[0] / (config.get('crop_pct') or 224 / 256))}",
-        }
+            return {**interpolation, "size": f"{size[0]}", "squash": "true"}, {}
+        resize = int(size[0] / (config.get("crop_pct") or 224 / 256))
+        return {**interpolation, "size": f"{size[0]}", "resize": f"{resize}"}, {}
     if crop is None:
         squashed = {"squash": "true"} if len(size) > 1 else {"resize": f"{size[0]}"}
-        return {**interpolation, "size": _listed(size), **squashed}
-    if len(size) > 1:
-        # Squashed, then cropped: the same as a crop only where nothing is left to crop.
-        return {**interpolation, "size": _listed(size), "squash": "true"} if size == crop else {}
-    return {**interpolation, "size": _listed(crop), "resize": f"{size[0]}"}
+        return {**interpolation, "size": _listed(size), **squashed}, {}
+    if len(size) == 1:
+        return {**interpolation, "size": _listed(crop), "resize": f"{size[0]}"}, {}
+    if size == crop:
+        return {**interpolation, "size": _listed(size), "squash": "true"}, {}
+    cropped = " × ".join(str(side) for side in (crop[0], crop[-1]))
+    return (
+        {**interpolation, "size": _listed(crop)},
+        {"resize": f"pictures squashed to {size[0]} × {size[1]} and then cropped to {cropped}"},
+    )
 
 
-def _of_timm(config: Mapping[str, Any], labels: tuple[list[str], str] | None) -> ConfigSettings:
+def _of_timm(
+    config: Mapping[str, Any], labels: tuple[list[str], str] | None, sides: tuple[int | None, int | None]
+) -> ConfigSettings:
+    """The size and crop are those of timm's test, unless the graph takes pictures of the training's size."""
     pretrained = config.get("pretrained_cfg", config)
     mean, std, size = (pretrained.get(key) for key in ("mean", "std", "input_size"))
     if not (isinstance(mean, list) and isinstance(std, list) and isinstance(size, list) and len(size) == 3):
         return ConfigSettings(CONFIG, labels=labels)
+    crop = pretrained.get("crop_pct") or 0.875
+    tested = pretrained.get("test_input_size") or size
+    if tested == size or sides != tuple(size[1:]):
+        size, crop = tested, pretrained.get("test_crop_pct") or crop
     height, width = int(size[1]), int(size[2])
     geometry = {"size": f"{height},{width}"}
-    if pretrained.get("interpolation") in ("bilinear", "bicubic"):
-        geometry["interpolation"] = pretrained["interpolation"]
-    if pretrained.get("crop_mode") == "squash":
+    unlike = {}
+    interpolation, mode = pretrained.get("interpolation") or "bicubic", pretrained.get("crop_mode") or "center"
+    if interpolation in _FILTERS:
+        geometry["interpolation"] = interpolation
+    else:
+        unlike["interpolation"] = f"interpolation {interpolation}, which is neither bilinear nor bicubic"
+    if mode == "squash":
         geometry["squash"] = "true"
     else:
-        geometry["resize"] = str(floor(min(height, width) / (pretrained.get("crop_pct") or 0.875)))
+        geometry["resize"] = str(floor(min(height, width) / crop))
+    if mode == "border" or (mode == "squash" and crop != 1):
+        unlike["resize"] = f"crop_mode {mode} with crop_pct {crop:g}"
     normal = {"mean": _listed(mean), "std": _listed(std), "scale": str(1 / 255)}
-    return ConfigSettings(CONFIG, normal, geometry, (height, width), labels)
+    return ConfigSettings(CONFIG, normal, geometry, (height, width), labels, unlike=unlike)
 
 
 def _sides(size: Any) -> list[int] | None:
@@ -181,12 +227,14 @@ _RANGES = {"0_255": "none", "zeroto255": "none", "normalized_0_1": "unit", "zero
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings by option, as texts, and the source of each; `start`: what the graph's first nodes say."""
+    """Settings by option, as texts, and the source of each; `start`: what the graph's first nodes say; `unlike`: by
+    option, what the config beside the file says that the option cannot, where nothing else states it."""
 
     values: Mapping[str, str]
     sources: Mapping[str, str] = field(default_factory=dict)
     labels: tuple[list[str], str] | None = None
     start: Start | None = None
+    unlike: Mapping[str, str] = field(default_factory=dict)
 
     def spec(self, spec: Spec) -> Spec:
         """Returns the spec with the settings among its options, to read them as options are read."""
@@ -198,12 +246,13 @@ def settings_of(spec: Spec, model: Any, tensor: str, dtype: str, sides: tuple[in
     states the normalisation, SpecError for statements that do not go together."""
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     from_metadata = {_ALSO.get(key, key): value.strip("[]() ") for key, value in metadata.items() if value.strip()}
-    beside_file = read_config_settings(spec.name)
+    beside_file = read_config_settings(spec, sides)
     geometry = [
         _sourced(
             {key: from_metadata[key] for key in ("size", "resize") if key in from_metadata}, "the file's metadata"
         ),
         _sourced(_pixel_format(metadata), "the file's metadata (Image.BitmapPixelFormat)"),
+        _sourced(beside_file.channels, beside_file.file),
         _sourced(beside_file.geometry if None in sides or sides == beside_file.sides else {}, beside_file.file),
     ]
     start = start_of(model.graph, tensor) if dtype != "uint8" else None
@@ -224,7 +273,17 @@ def settings_of(spec: Spec, model: Any, tensor: str, dtype: str, sides: tuple[in
     normal = _normalisation(spec, groups, dtype)
     values.update({key: value for key, (value, _) in normal.items()})
     sources.update({key: source for key, (_, source) in normal.items()})
-    return Settings(values, sources, beside_file.labels, start)
+    here = {None, beside_file.file}
+    is_stated = {
+        "resize": not {sources.get("resize"), sources.get("squash")} <= here,
+        "interpolation": sources.get("interpolation") not in here,
+    }
+    unlike = {
+        option: f"{beside_file.file} has {words}"
+        for option, words in beside_file.unlike.items()
+        if not is_stated[option]
+    }
+    return Settings(values, sources, beside_file.labels, start, unlike)
 
 
 def layout_of(spec: Spec, model: Any) -> str | None:
@@ -309,9 +368,6 @@ def _normalisation(spec: Spec, groups: list[Sourced], dtype: str) -> Sourced:
 # From what is stated about an ONNX graph's input to the preprocessing of pictures, and to facts for a person.
 
 
-_FILTERS: tuple[Filter, ...] = ("bilinear", "bicubic")
-
-
 def preprocessing(user_spec: Spec, settings: Settings, graph: Graph) -> Preprocessing:
     """Returns the preprocessing of an input. Raises SpecError for settings that do not fit it, or a free size that
     nothing states."""
@@ -360,12 +416,15 @@ def facts_of(prepare: Preprocessing, settings: Settings, graph: Graph) -> tuple[
     else:
         method, stated_by = f"shorter side to {prepare.resize}, then the centre {size}", settings.sources.get("resize")
     method += f", {prepare.interpolation}"
+    stated_by = None if settings.unlike else stated_by
+    unstated = " and ".join(settings.unlike.values()) or "nothing states it"
+    option = "interpolation" if list(settings.unlike) == ["interpolation"] else "resize"
     normalised_by = settings.sources["mean"]
     if settings.start is not None and settings.start.contradicts(prepare.mean, prepare.std, prepare.scale):
         normalised_by += f", although {settings.start.nodes}"
     return (
         ModelFact("input size", size, source, option="" if None not in graph.sides else "size"),
-        ModelFact("resize and crop", method, stated_by or "nothing states it", stated_by is None, "resize"),
+        ModelFact("resize and crop", method, stated_by or unstated, stated_by is None, option),
         ModelFact("normalisation", _in_words(prepare), normalised_by, option="preprocess"),
     )
 

@@ -43,7 +43,7 @@ from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.heads import outputs_of, refuse_other_heads
 from c2b_ray.models.pixels.preprocess import shape_of
-from c2b_ray.models.spec_options import label_fact, normalisation_words, numbers, options_of, positive, truth
+from c2b_ray.models.spec_options import by_number, label_fact, normalisation_words, numbers, options_of, positive, truth
 from c2b_ray.models.tensor_names import OWN_MODULE, TensorNames, check_fit, kinds_of, last_layers, naming, selection_of
 from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of, with_complement
 from c2b_ray.models.training import Trainable
@@ -319,7 +319,7 @@ def _known(spec: Spec, built: BuiltModule) -> tuple[Description, dict[str, Any]]
     """Returns the description of a module, and timm's settings of its preprocessing."""
     module = built.module
     data = _preprocessing(spec, module)
-    usual_labels = _labels_of_module(module)
+    usual_labels = None if "labels" in spec.options else _labels_of_module(module, built)
     outputs = outputs_of(spec, module.num_classes, usual_labels)
     labels, also = outputs.labels, [*selection_of(spec).identity, *outputs.identity]
     identity = content_id("timm", weights.file_revision(built.file), data, labels, *also)
@@ -406,8 +406,10 @@ def _label_fact(spec: Spec, built: BuiltModule, labels: tuple[str, ...]) -> Mode
     return label_fact(spec, labels, f"timm's names of {subset}, for its number of outputs", assumed=is_own)
 
 
-def _labels_of_module(module: Any) -> tuple[str, ...] | None:
+def _labels_of_module(module: Any, built: BuiltModule) -> tuple[str, ...] | None:
     names = module.pretrained_cfg.get("label_names")
+    if isinstance(names, Mapping):  # timm takes a list, or names by number
+        return tuple(by_number(names, f"{built.file.parent / CONFIG}: label_names"))
     if names:
         return tuple(str(name) for name in names)
     subset = infer_imagenet_subset(module)

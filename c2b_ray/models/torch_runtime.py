@@ -191,11 +191,12 @@ def batch_of(spec: Spec, device: torch.device) -> int:
 def placed(module: nn.Module, runtime: Runtime, layout: torch.memory_format) -> nn.Module:
     """Prepares the module for inference on the runtime's device and in its precision, with weights laid out for it.
 
+    Weights that a library keeps in the half precision of their file are widened: pictures come in the runtime's.
     Statistics of batch normalisation stay float32, as its kernels allow: 8 bits of a variance are too few. Raises
     WeightsError where a weight is beyond the range of float16.
     """
     module = module.eval().requires_grad_(False)
-    module.to(runtime.device, memory_format=layout)  # type: ignore[call-overload]
+    module.float().to(runtime.device, memory_format=layout)  # type: ignore[call-overload]
     if runtime.dtype != torch.float32:
         norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
         exact = [{name: tensor.clone() for name, tensor in norm.state_dict().items()} for norm in norms]

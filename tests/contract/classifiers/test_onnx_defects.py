@@ -161,6 +161,90 @@ def test_a_timm_config_beside_the_file_is_read(tmp_path: Path) -> None:
     assert fact(spec, "resize and crop").value == "shorter side to 10, then the centre 8 × 8, bicubic"
 
 
+PROCESSOR = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 8, "width": 8}, "resample": 3}
+TIMM = {"input_size": [3, 8, 8], "mean": [0.5] * 3, "std": [0.5] * 3, "crop_pct": 0.8}
+
+
+@pytest.mark.parametrize(
+    ("file", "settings", "words", "option"),
+    [
+        ("preprocessor_config.json", {**PROCESSOR, "resample": 0}, "has resample 0, which", "interpolation"),
+        (
+            "preprocessor_config.json",
+            {**PROCESSOR, "image_processor_type": "LevitImageProcessor"},
+            "of Levit",
+            "resize",
+        ),
+        (
+            "preprocessor_config.json",
+            {**PROCESSOR, "size": {"height": 9, "width": 9}, "do_center_crop": True, "crop_size": 8},
+            "pictures squashed to 9 × 9 and then cropped to 8 × 8",
+            "resize",
+        ),
+        ("config.json", {**TIMM, "interpolation": "nearest"}, "interpolation nearest, which", "interpolation"),
+        ("config.json", {**TIMM, "crop_mode": "squash"}, "crop_mode squash with crop_pct 0.8", "resize"),
+        ("config.json", {**TIMM, "crop_mode": "border"}, "crop_mode border with crop_pct 0.8", "resize"),
+    ],
+)
+def test_what_a_config_beside_the_file_says_and_no_option_can_is_an_assumption_until_the_spec_states_it(
+    file: str, settings: dict[str, Any], words: str, option: str, tmp_path: Path
+) -> None:
+    (tmp_path / file).write_text(json.dumps(settings))
+    spec = save(tmp_path / "m.onnx")
+    known = fact(spec, "resize and crop")
+    assert known.assumed
+    assert words in known.source
+    assert known.option == option
+    assert not fact(f"{spec}?resize=8&interpolation=bicubic", "resize and crop").assumed
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"image_processor_type": "EfficientNetImageProcessor"}, (UNIT - 0.5) / 0.25),  # by std twice
+        ({"image_processor_type": "EfficientNetImageProcessor", "include_top": False}, (UNIT - 0.5) / 0.5),
+        ({"image_processor_type": "MobileViTImageProcessor"}, UNIT[::-1]),
+        ({"image_processor_type": "MobileViTFeatureExtractor", "do_flip_channel_order": False}, UNIT),
+    ],
+)
+def test_processors_that_do_more_to_the_numbers_are_followed(
+    settings: dict[str, Any], expected: Floats, tmp_path: Path
+) -> None:
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({**PROCESSOR, **settings}))
+    spec = save(tmp_path / "m.onnx")
+    np.testing.assert_allclose(answer(spec), expected, rtol=1e-4)
+    assert not fact(spec, "resize and crop").assumed
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"test_crop_pct": 1.0}, "shorter side to 8,"),
+        ({"test_crop_pct": 1.0, "test_input_size": [3, 9, 9]}, "shorter side to 10,"),  # a graph of the training's size
+        ({"test_crop_pct": 1.0, "test_input_size": [3, 8, 8], "input_size": [3, 6, 6]}, "shorter side to 8,"),
+    ],
+)
+def test_a_timm_config_states_test_and_training_apart(settings: dict[str, Any], words: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"pretrained_cfg": {**TIMM, **settings}}))
+    known = fact(save(tmp_path / "m.onnx"), "resize and crop")
+    assert known.value.startswith(words)
+    assert known.value.endswith("bicubic")  # timm's filter where its config names none
+    assert not known.assumed
+
+
+def test_a_timm_config_names_labels_by_number_too(tmp_path: Path) -> None:
+    names = {"2": "blue", "0": "red", "1": "green"}
+    (tmp_path / "config.json").write_text(json.dumps({"pretrained_cfg": TIMM, "label_names": names}))
+    spec = save(tmp_path / "m.onnx")
+    assert catalog.classifier(spec).labels == ("red", "green", "blue")
+    wrong = {"1": "red", "2": "green", "3": "blue"}
+    (tmp_path / "config.json").write_text(json.dumps({"pretrained_cfg": TIMM, "label_names": wrong}))
+    with pytest.raises(InputError, match=r"label_names begins at 1.*\?labels=PATH"):
+        catalog.classifier(spec)
+    (tmp_path / "names.txt").write_text("a\nb\nc\n")
+    assert catalog.classifier(f"{spec}?labels={tmp_path / 'names.txt'}").labels == ("a", "b", "c")
+
+
 def test_a_batch_of_one_inside_is_answered_one_by_one_and_small_differences_too(tmp_path: Path) -> None:
     shape = {"to": np.array([1, -1])}
     inner = save(tmp_path / "m.onnx", [node("Reshape", ["six", "to"], ["out"])], constants=shape) + "?preprocess=unit"

@@ -13,6 +13,7 @@ from PIL import Image
 from transformers import (
     AutoImageProcessor,
     AutoModelForImageClassification,
+    MobileViTImageProcessor,
     ResNetConfig,
     ResNetForImageClassification,
     ViTConfig,
@@ -97,6 +98,32 @@ def test_each_setting_of_the_processor_answers_as_transformers_does(
     np.testing.assert_allclose(classifier.logits(pictures, list("abcd")), expected, rtol=1e-5, atol=1e-5)
     facts = {fact.name: fact.value for fact in catalog.description_of(classifier).facts}
     assert facts["normalisation"] == normalisation
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_in_half_precision_are_answered_in_the_precision_that_the_facts_name(
+    tmp_path: Path, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], layer_type="basic", num_labels=3)
+    model = ResNetForImageClassification(config).eval().to(dtype)
+    model.save_pretrained(tmp_path)
+    processor = ViTImageProcessor(size={"height": 32, "width": 32})
+    processor.save_pretrained(tmp_path)
+    pictures = _pictures()
+    with torch.no_grad():
+        inputs = processor(images=[Image.fromarray(picture) for picture in pictures], return_tensors="pt")
+        expected = model.float()(**inputs).logits.numpy()
+    classifier = catalog.classifier(f"hf:{tmp_path}?device=cpu")
+    np.testing.assert_allclose(classifier.logits(pictures, list("abcd")), expected, rtol=1e-5, atol=1e-5)
+    assert {fact.name: fact.value for fact in classifier.facts}["precision"] == "fp32"
+
+
+def test_a_mean_that_a_processor_has_and_does_not_use_is_not_named(folder: Path) -> None:
+    MobileViTImageProcessor(size={"shortest_edge": 36}, crop_size={"height": 32, "width": 32}).save_pretrained(folder)
+    known = catalog.describe("classifier", f"hf:{folder}?device=cpu")
+    assert known is not None
+    assert {fact.name: fact.value for fact in known.facts}["normalisation"] == "pixels from 0 to 1"
 
 
 def test_a_processor_that_prepares_nothing_is_refused_before_the_run(folder: Path) -> None:

@@ -38,6 +38,21 @@ def test_weights_of_ones_own_say_how_many_classes_there_are(directory: Path, tmp
         catalog.classifier(f"timm:test_resnet?weights={file}&labels={names}")
 
 
+def test_label_names_by_number_are_names_in_the_order_of_the_outputs(directory: Path, tmp_path: Path) -> None:
+    copytree(directory, tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for names in ({"2": "c", "0": "a", "1": "b"}, ["a", "b", "c"]):
+        (tmp_path / "config.json").write_text(json.dumps({**config, "label_names": names}))
+        known = catalog.describe("classifier", f"timm:{tmp_path}")
+        assert known is not None
+        assert known.labels == catalog.classifier(f"timm:{tmp_path}").labels == ("a", "b", "c")
+    (tmp_path / "config.json").write_text(json.dumps({**config, "label_names": {"1": "a", "2": "b", "3": "c"}}))
+    with pytest.raises(WeightsError, match=r"label_names begins at 1.*labels=PATH"):
+        catalog.classifier(f"timm:{tmp_path}")
+    (tmp_path / "names.txt").write_text("a\nb\nc\n")
+    assert catalog.classifier(f"timm:{tmp_path}?labels={tmp_path / 'names.txt'}").labels == ("a", "b", "c")
+
+
 def test_a_thousand_classes_are_imagenets(tmp_path: Path) -> None:
     save_file(timm.create_model("test_resnet").state_dict(), tmp_path / "w.safetensors")
     labels = catalog.classifier(f"timm:test_resnet?weights={tmp_path / 'w.safetensors'}").labels
