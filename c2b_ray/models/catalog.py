@@ -119,7 +119,8 @@ def parse(text: str) -> Spec:
     name, _, query = name_and_query.partition("?")
     if not name:
         raise SpecError(f"{text!r} names no model after {scheme!r}:")
-    return Spec(text, scheme, name, dict(parse_qsl(query, keep_blank_values=True)))
+    # A plus is itself, as in names of files, and no space as in forms.
+    return Spec(text, scheme, name, dict(parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)))
 
 
 def _meant(text: str) -> str:

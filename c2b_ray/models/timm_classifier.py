@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import timm
 import torch
@@ -292,7 +292,7 @@ def trainable(spec: Spec) -> Trainable:
     config = built.file.parent / CONFIG
     local = config.read_bytes() if is_directory(spec) else None
     options = {name: value for name, value in spec.options.items() if name in _PREPROCESSING}
-    query = f"?{urlencode(options, safe=',')}" if options else ""
+    query = f"?{urlencode(options, safe=',', quote_via=quote)}" if options else ""
     transform = create_transform(**data, is_training=False)
 
     return Trainable(

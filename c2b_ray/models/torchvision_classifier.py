@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import torch
 import torchvision
@@ -101,7 +101,7 @@ def trainable(spec: Spec) -> Trainable:
         rewritten = ("weights", "labels", *tensor_names.OPTIONS)
         options = {name: value for name, value in spec.options.items() if name not in rewritten}
         options = {"weights": f"{folder}/{_FILE}", "labels": f"{folder}/{_LABELS}", **options}
-        return f"torchvision:{spec.name}?{urlencode(options, safe='/')}"
+        return f"torchvision:{spec.name}?{urlencode(options, safe='/', quote_via=quote)}"
 
     labels = json.dumps(list(description.labels), indent=1).encode() + b"\n"
     return Trainable(

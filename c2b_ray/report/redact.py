@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote_plus
+from urllib.parse import unquote
 
 from c2b_ray.text import without_credentials
 
@@ -47,7 +47,7 @@ def _without_root(text: str) -> str:
 
 def _cut_option(option: str) -> str:
     key, equals, value = option.partition("=")
-    return f"{key}{equals}{_cut(unquote_plus(value))}" if "/" in unquote_plus(value) else option
+    return f"{key}{equals}{_cut(unquote(value))}" if "/" in unquote(value) else option
 
 
 def _cut(text: str) -> str:

@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, unquote_plus
+from urllib.parse import quote, unquote
 
 from pyarrow import fs
 
@@ -299,7 +299,7 @@ def paths(spec: str) -> Iterator[tuple[str, str]]:
     for option in query.split("&"):
         key, _, value = option.partition("=")
         if key in _OPTIONS and value.startswith("/"):
-            yield key, unquote_plus(value)
+            yield key, unquote(value)
 
 
 def without_paths(spec: str) -> str:
@@ -316,7 +316,7 @@ def without_paths(spec: str) -> str:
 
 def _option_without_path(option: str) -> str:
     key, equals, value = option.partition("=")
-    is_path = key in _OPTIONS and unquote_plus(value).startswith("/")
+    is_path = key in _OPTIONS and unquote(value).startswith("/")
     return f"{key}{equals}" if is_path else option
 
 
@@ -326,7 +326,7 @@ def _names_file(scheme: str, name: str) -> bool:
 
 def _option(option: str, base: Path, change: Callable[[str, str], str]) -> str:
     key, equals, value = option.partition("=")
-    path = unquote_plus(value)
+    path = unquote(value)
     if key not in _OPTIONS or not path:
         return option
     if key in _NAMES_TOO and not Path(path).suffix and not (base / path).is_file():

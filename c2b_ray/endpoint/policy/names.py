@@ -363,7 +363,7 @@ def _checked_name(name: str, grammar: Grammar, field: str, policy: Policy, locat
 
 
 def _pairs(query: str, field: str) -> list[tuple[str, str]]:
-    pairs = parse_qsl(query, keep_blank_values=True)
+    pairs = parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)  # as `catalog.parse` reads it
     names = [name for name, _ in pairs]
     if repeated := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(field, f"the option {repeated[:60]!r} is given twice")

@@ -21,6 +21,7 @@ def test_a_spec_is_taken_apart() -> None:
     assert spec.options == {"weights": "/a/b.safetensors", "mean": "0.5,0.4,0.3", "labels": ""}
     assert catalog.parse("openai:http://host/v1?x=1#model").name == "http://host/v1?x=1#model"
     assert catalog.parse("timm:local-dir:/a").name == "local-dir:/a"
+    assert catalog.parse("timm:x?weights=a+b%20c.safetensors").options == {"weights": "a+b c.safetensors"}
 
 
 @pytest.mark.parametrize("text", ["", "resnet50", ":resnet50", "timm:", "timm:?labels=x"])
