@@ -215,5 +215,8 @@ class _Processed:
         self.processor = processor
 
     def __call__(self, image: Image.Image) -> torch.Tensor:
-        pixels: torch.Tensor = self.processor(images=image, return_tensors="pt")["pixel_values"][0]
+        prepared = self.processor(images=image, return_tensors="pt")
+        if "pixel_values" not in prepared:  # such as ImageGPT's, which makes words of pictures
+            raise ValueError(f"its image processor gives {', '.join(prepared)}, and no pixel_values")
+        pixels: torch.Tensor = prepared["pixel_values"][0]
         return pixels

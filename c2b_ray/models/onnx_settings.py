@@ -80,10 +80,17 @@ def read_config_settings(spec: Spec, sides: tuple[int | None, int | None]) -> Co
     for directory in (folder, *([folder.parent] if folder.name == "onnx" else [])):
         config, processor = (_document(directory / name) for name in (CONFIG, PROCESSOR))
         labels = None if "labels" in spec.options else _labels(config)
-        if processor:
-            return _of_transformers(processor, labels)
-        if config:
-            return _of_timm(config, labels, sides)
+        try:
+            if processor:
+                return _of_transformers(processor, labels)
+            if config:
+                return _of_timm(config, labels, sides)
+        except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+            file = directory / (PROCESSOR if processor else CONFIG)
+            raise WeightsError(
+                f"{file}: a setting of the pictures is not what exporters write there: {error}; correct it, or give "
+                f"the ONNX file a folder of its own and state the settings in the spec"
+            ) from error
     return ConfigSettings()
 
 

@@ -217,6 +217,29 @@ def test_processors_that_do_more_to_the_numbers_are_followed(
 
 
 @pytest.mark.parametrize(
+    ("file", "settings"),
+    [
+        ("preprocessor_config.json", {**PROCESSOR, "resample": [3]}),
+        (
+            "preprocessor_config.json",
+            {**PROCESSOR, "image_std": "half", "image_processor_type": "EfficientNetImageProcessor"},
+        ),
+        ("config.json", {**TIMM, "crop_pct": "all"}),
+        ("config.json", {**TIMM, "input_size": [3, "eight", 8]}),
+        ("config.json", {"pretrained_cfg": "resnet"}),
+    ],
+)
+def test_a_config_beside_the_file_whose_settings_are_of_another_kind_is_named(
+    file: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / file).write_text(json.dumps(settings))
+    spec = save(tmp_path / "m.onnx")
+    for read in (catalog.classifier, lambda spec: catalog.describe("classifier", spec)):
+        with pytest.raises(InputError, match=rf"{file}: a setting of the pictures is not.*folder of its own"):
+            read(spec)
+
+
+@pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"test_crop_pct": 1.0}, "shorter side to 8,"),

@@ -13,6 +13,7 @@ from PIL import Image
 from transformers import (
     AutoImageProcessor,
     AutoModelForImageClassification,
+    ImageGPTImageProcessor,
     MobileViTImageProcessor,
     ResNetConfig,
     ResNetForImageClassification,
@@ -131,6 +132,13 @@ def test_a_processor_that_prepares_nothing_is_refused_before_the_run(folder: Pat
     for read in (catalog.classifier, lambda spec: catalog.describe("classifier", spec)):
         with pytest.raises(WeightsError, match="makes no image classifier of it"):
             read(f"hf:{folder}")
+
+
+def test_a_processor_that_makes_words_of_pictures_is_refused_by_what_it_gives(folder: Path) -> None:
+    clusters = np.random.default_rng(0).uniform(-1, 1, (8, 3)).tolist()
+    ImageGPTImageProcessor(clusters=clusters, size={"height": 8, "width": 8}).save_pretrained(folder)
+    with pytest.raises(WeightsError, match="gives input_ids, and no pixel_values"):
+        catalog.describe("classifier", f"hf:{folder}")
 
 
 def test_pictures_of_a_size_that_the_model_does_not_take_are_no_crash(folder: Path) -> None:
