@@ -424,7 +424,7 @@ def facts_of(prepare: Preprocessing, settings: Settings, graph: Graph) -> tuple[
         method, stated_by = f"shorter side to {prepare.resize}, then the centre {size}", settings.sources.get("resize")
     method += f", {prepare.interpolation}"
     stated_by = None if settings.unlike else stated_by
-    unstated = " and ".join(settings.unlike.values()) or "nothing states it"
+    unstated = "; ".join(settings.unlike.values()) or "nothing states it"
     option = "interpolation" if list(settings.unlike) == ["interpolation"] else "resize"
     normalised_by = settings.sources["mean"]
     if settings.start is not None and settings.start.contradicts(prepare.mean, prepare.std, prepare.scale):
