@@ -210,7 +210,8 @@ DryRun = Annotated[
     typer.Option(
         "--estimate",
         "--dry-run",
-        help="Upload what the file names, check it at the endpoint, estimate the cost, and stop.",
+        help="Upload what the file names, check it at the endpoint, estimate the cost, and stop; exit 1 if a quota "
+        "would refuse the job now.",
     ),
 ]
 
@@ -407,7 +408,7 @@ def _submit(
         with sending() as told:
             fields = endpoint.upload_files(kind, config, told, show.note)
         if dry_run:
-            show.print_json(endpoint.check(kind, fields))
+            _print_estimate(endpoint.check(kind, fields))
             return
         job = endpoint.submit(kind, fields, name, idempotency_key)
         if not waits:
@@ -416,6 +417,18 @@ def _submit(
         print(f"{job['id']}: submitted", file=sys.stderr, flush=True)
         set_next_step(f"the job goes on: c2b remote wait {job['id']}, or cancel in place of wait")
         _end(endpoint.wait(job["id"], on_event=_Events()), as_json)
+
+
+def _print_estimate(checked: Mapping[str, Any]) -> None:
+    """Prints what a job would cost; exits with 1 if a quota would refuse it now."""
+    show.print_json(checked)
+    refused = checked.get("refused")  # an endpoint of an earlier release does not say
+    if not refused:
+        return
+    seconds = refused["free_in_seconds"]
+    when = "" if seconds is None else f" (in {words.duration(seconds)})"
+    show.note(f"the file is valid, but the job would be refused now: {refused['quota']}: {refused['detail']}{when}")
+    raise typer.Exit(1)
 
 
 def _end(job: Mapping[str, Any], as_json: bool) -> None:
