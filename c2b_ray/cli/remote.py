@@ -456,6 +456,8 @@ def _job_line(job: Mapping[str, Any]) -> str:
     parts = [job["id"], job["kind"], job["state"], *([job["name"]] if job["name"] else [])]
     if job["state"] == "running" and progress["stage"]:
         parts.append(" ".join([progress["stage"], *_counted(progress["done"] or 0, progress["total"])]))
+    if job["state"] == "running" and job.get("cancel_requested"):
+        parts.append("ends at its next batch, because its cancellation was requested")
     return "  ".join(parts)
 
 

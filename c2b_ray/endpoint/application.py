@@ -65,7 +65,7 @@ def create_application(config: EndpointConfig, db: Database | None = None) -> Fa
         app.include_router(router)
     catalog.add_documents(app)
     handle(app, partial(_methods_of_path, app), problem_page)
-    app.add_middleware(Envelope, largest=lambda path: _largest(config, path))
+    app.add_middleware(Envelope, largest=lambda path: _largest(config, path), page=problem_page)
     _add_pages(app)
     return app
 

@@ -110,7 +110,7 @@ def handle(
             problem.status == HTTPStatus.METHOD_NOT_ALLOWED
         ):  # the router names only the methods of the first of several routes
             problem.headers = {"Allow": ", ".join(sorted(methods(request.scope["path"])))}
-        if _is_of_a_browser(request):
+        if is_of_a_browser(request.headers):
             counters.refused(problem.code)
             return page(request, problem)
         content = encoded(problem, request.scope["state"]["request_id"])
@@ -120,13 +120,9 @@ def handle(
         app.add_exception_handler(kind, answer)
 
 
-def _is_of_a_browser(request: Request) -> bool:
+def is_of_a_browser(headers: Mapping[str, str]) -> bool:
     """Tells whether a person reads the answer. Clients may want HTML, too, but send a key."""
-    return (
-        request.method == "GET"
-        and "text/html" in request.headers.get("accept", "")
-        and "authorization" not in request.headers
-    )
+    return "text/html" in headers.get("accept", "") and "authorization" not in headers
 
 
 def retry_after(seconds: float) -> dict[str, str]:

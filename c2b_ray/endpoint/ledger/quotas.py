@@ -254,7 +254,7 @@ def _check_images(count: int, wanted: int, limit: int | None, tomorrow: float) -
         return
     if wanted > limit:
         message = (
-            f"it may ask about {wanted} images, and a day has {limit}: no day would do; ask about fewer images, or ask "
+            f"the job may ask about {wanted} images, and a day has {limit}: no day would do; name fewer images, or ask "
             "the operator for more"
         )
     else:

@@ -127,6 +127,14 @@ def test_who_waits_reads_warnings_and_the_result_and_nothing_twice(c2b, monkeypa
     ]
 
 
+def test_a_job_that_is_to_end_is_not_said_to_run_on(c2b, monkeypatch):
+    job = {"id": "job_1", "kind": "c2b", "state": "running", "name": None, "progress": {"stage": None}}
+    cancel = lambda self, job_id, purge: {**job, "cancel_requested": True}  # noqa: E731
+    monkeypatch.setattr(Endpoint, "cancel", cancel, raising=False)
+    ends = "job_1  c2b  running  ends at its next batch, because its cancellation was requested\n"
+    assert c2b("remote", "cancel", "job_1")[:2] == (0, ends)
+
+
 def test_who_is_interrupted_after_submitting_is_not_told_to_submit_again(c2b, monkeypatch, tmp_path):
     """The same command would start a second job; before the job there is, it sends what is missing."""
     steps = []

@@ -1,6 +1,7 @@
 """HTTP as proxies, caches and clients that hang up speak it: HEAD, OPTIONS, ranges, conditions, packed bodies."""
 
 import gzip
+import html
 import json
 from pathlib import Path
 
@@ -121,5 +122,10 @@ def test_a_person_reads_errors_as_a_page_and_a_client_as_json(endpoint):
         ):
             answer = client.get(path, headers=headers)
             assert answer.status_code == 200 or answer.headers["content-type"] == "application/problem+json", path
-    assert endpoint.client.post("/v1/audits", headers=accept).headers["content-type"] == "application/problem+json"
+    large = {"content-length": str(endpoint.config.policy.upload_bytes + 1)}
+    page = endpoint.client.post("/ui/uploads", headers={**accept, **large})
+    assert (page.status_code, page.headers["content-type"]) == (413, "text/html; charset=utf-8")
+    assert "a request may have 2 GiB here" in html.unescape(page.text)
+    answer = endpoint.as_("a").post("/v1/uploads", headers={**accept, **large})
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
     assert "there is nothing at this address" in endpoint.client.get("/ui/typo").text

@@ -8,8 +8,8 @@ import pytest
 from endpoint_app import CONFIG
 
 from c2b_ray.endpoint.kinds import kinds
-from c2b_ray.endpoint.ledger import jobs
-from c2b_ray.endpoint.ledger.tables import Filters, NewJob
+from c2b_ray.endpoint.ledger import jobs, running
+from c2b_ray.endpoint.ledger.tables import Failure, Filters, NewJob
 from c2b_ray.endpoint.web.submit import _OF_ROLE, config_of, filled
 from c2b_ray.world.zoo import names
 
@@ -112,6 +112,22 @@ def test_submit_it_again_opens_the_form_with_the_config_that_was_submitted(endpo
     assert (sent["kind"], sent["name"]) == (kind, "nightly")
     assert config_of(kind, {name: text.strip() for name, text in sent.items()}, sent["yaml"]) == config
     assert visitor("b").get(link).status_code == 404
+
+
+def test_every_job_that_did_not_finish_leads_to_where_it_is_submitted_again(endpoint, visitor, job_id):
+    """A question has no form of its own: it is asked again on the page of its audit."""
+    question = {"run": f"run:{job_id}", "sentence": "a bus"}
+    whose, why = endpoint.tenants["a"], Failure("The key of this job has expired", "Submit it again.", None, None)
+    for kind, config, end in (("c2b", CONFIG, running.fail), ("question", question, running.fail),
+                              ("c2b", {**CONFIG, "seed": 1}, running.cancelled)):  # fmt: skip
+        job, _ = jobs.submit(endpoint.db, whose, None, NewJob(kind, config, config), endpoint.config.quotas)
+        fence = endpoint.claim(job.id).fence
+        end(endpoint.db, job.id, fence, **{"failure" if end is running.fail else "reason": why})
+        page = visitor("a").get(f"/ui/audits/{job.id}").text
+        links = re.findall(r'href="([^"]+)">(?:[Ss]ubmit it|ask) again<', page)
+        assert links == [f"/ui/submit?job={job.id}" if kind == "c2b" else f"/ui/audits/{job_id}#ask-heading"]
+        assert visitor("a").get(links[0].partition("#")[0]).status_code == 200
+        assert ("tell your operator" in page) == (end is running.fail)
 
 
 def test_what_a_field_can_hold_stands_in_its_field_and_the_rest_as_yaml():
