@@ -7,6 +7,7 @@ option, since other users of the machine can see command lines.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,14 +67,18 @@ def connected() -> Iterator[Endpoint]:
 
 
 def _at_terminal(error: EndpointError) -> str:
-    """Returns an error's message, which begins with the fields that are wrong, with options in their place. Fields of a
-    config begin with `config.`, and stay."""
+    """Returns an error's message, which begins with the fields that are wrong, with options in their place, also where
+    it says what to do. Fields of a config begin with `config.`, and stay."""
     options = {argument.named("request"): argument.named("terminal") for argument in Argument}
     fields = [one.field for one in error.errors]
     written, message = f"{', '.join(fields)}: ", str(error)
     if not message.startswith(written):
         return message
-    return f"{', '.join(options.get(field, field) for field in fields)}: {message.removeprefix(written)}"
+    rest = message.removeprefix(written)
+    if set(fields) <= set(options):
+        unmistakable = "|".join(field for field in options if "_" in field)  # `classifier` is also a word
+        rest = re.sub(rf"\b({unmistakable})\b", lambda match: options[match[0]], rest)
+    return f"{', '.join(options.get(field, field) for field in fields)}: {rest}"
 
 
 def gate(

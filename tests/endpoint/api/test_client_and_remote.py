@@ -285,3 +285,17 @@ def test_a_key_that_may_only_submit_uploads_what_it_submits(endpoint, url, tmp_p
         assert client.upload(tmp_path / "labels.txt", "text")["spec"].startswith("upload:")
         with pytest.raises(RefusedError, match="neither ONNX nor safetensors"):
             client.upload_files("c2b", {**CONFIG, "classifier": f"onnx:{tmp_path}/net.onnx"})
+
+
+def test_what_a_command_names_wrongly_is_told_in_its_own_options(c2b, endpoint, url, audited, monkeypatch):
+    monkeypatch.setenv("C2B_ENDPOINT", url)
+    monkeypatch.setenv("C2B_KEY", endpoint.keys["a"])
+    status, _, said = c2b("remote", "ask", audited, "something purple")
+    assert status == 2
+    assert "--class: 'something purple' names no class of the run; name one of " in said
+    assert " with --class" in said
+    assert "target_class" not in said
+    status, _, said = c2b("remote", "tables", audited, "score")
+    assert status == 2
+    assert "this job has no such table; it has " in said
+    assert "scores" in said
