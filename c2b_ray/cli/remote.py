@@ -7,6 +7,7 @@ option, since other users of the machine can see command lines.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,14 +67,18 @@ def connected() -> Iterator[Endpoint]:
 
 
 def _at_terminal(error: EndpointError) -> str:
-    """Returns an error's message, which begins with the fields that are wrong, with options in their place. Fields of a
-    config begin with `config.`, and stay."""
+    """Returns an error's message, which begins with the fields that are wrong, with options in their place, also where
+    it says what to do. Fields of a config begin with `config.`, and stay."""
     options = {argument.named("request"): argument.named("terminal") for argument in Argument}
     fields = [one.field for one in error.errors]
     written, message = f"{', '.join(fields)}: ", str(error)
     if not message.startswith(written):
         return message
-    return f"{', '.join(options.get(field, field) for field in fields)}: {message.removeprefix(written)}"
+    rest = message.removeprefix(written)
+    if set(fields) <= set(options):
+        unmistakable = "|".join(field for field in options if "_" in field)  # `classifier` is also a word
+        rest = re.sub(rf"\b({unmistakable})\b", lambda match: options[match[0]], rest)
+    return f"{', '.join(options.get(field, field) for field in fields)}: {rest}"
 
 
 def gate(
@@ -210,7 +215,8 @@ DryRun = Annotated[
     typer.Option(
         "--estimate",
         "--dry-run",
-        help="Upload what the file names, check it at the endpoint, estimate the cost, and stop.",
+        help="Upload what the file names, check it at the endpoint, estimate the cost, and stop; exit 1 if a quota "
+        "would refuse the job now.",
     ),
 ]
 
@@ -407,7 +413,7 @@ def _submit(
         with sending() as told:
             fields = endpoint.upload_files(kind, config, told, show.note)
         if dry_run:
-            show.print_json(endpoint.check(kind, fields))
+            _print_estimate(endpoint.check(kind, fields))
             return
         job = endpoint.submit(kind, fields, name, idempotency_key)
         if not waits:
@@ -416,6 +422,18 @@ def _submit(
         print(f"{job['id']}: submitted", file=sys.stderr, flush=True)
         set_next_step(f"the job goes on: c2b remote wait {job['id']}, or cancel in place of wait")
         _end(endpoint.wait(job["id"], on_event=_Events()), as_json)
+
+
+def _print_estimate(checked: Mapping[str, Any]) -> None:
+    """Prints what a job would cost; exits with 1 if a quota would refuse it now."""
+    show.print_json(checked)
+    refused = checked.get("refused")  # an endpoint of an earlier release does not say
+    if not refused:
+        return
+    seconds = refused["free_in_seconds"]
+    when = "" if seconds is None else f" (in {words.duration(seconds)})"
+    show.note(f"the file is valid, but the job would be refused now: {refused['quota']}: {refused['detail']}{when}")
+    raise typer.Exit(1)
 
 
 def _end(job: Mapping[str, Any], as_json: bool) -> None:
@@ -443,6 +461,8 @@ def _job_line(job: Mapping[str, Any]) -> str:
     parts = [job["id"], job["kind"], job["state"], *([job["name"]] if job["name"] else [])]
     if job["state"] == "running" and progress["stage"]:
         parts.append(" ".join([progress["stage"], *_counted(progress["done"] or 0, progress["total"])]))
+    if job["state"] == "running" and job.get("cancel_requested"):
+        parts.append("ends at its next batch, because its cancellation was requested")
     return "  ".join(parts)
 
 

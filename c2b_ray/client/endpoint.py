@@ -223,7 +223,7 @@ class Endpoint:
         else:
             local = LocalConfig(audit, config, Path.cwd())
         if local.files:
-            for line in _within_limits(local.files, self.catalog().get("uploads")):
+            for line in _within_limits(local.files, self._limits()):
                 if say is not None:
                     say(line)
         return local.with_uploads(partial(self._sent, told=told))
@@ -238,7 +238,7 @@ class Endpoint:
         """Uploads a file and returns its entry. A config refers to the upload by the entry's `spec`.
 
         The same file is sent once. A large one is sent in parts: after an interruption the same call sends the rest.
-        Raises SourceError for a file that cannot be read, or that there is no room for.
+        Raises SourceError for a file that cannot be read, that is too large, or that there is no room for.
         `told`: is told of the progress, as `Progress`.
         """
         file, shown = Path(path), name or _name_of(path)
@@ -248,9 +248,12 @@ class Endpoint:
             if (entry := self._uploaded(digest)) is not None and entry["kind"] == kind:
                 told(shown, size, size)
                 return entry
+            limits = self._limits()
+            if size > limits.get("bytes", size):
+                raise SourceError(f"{path} has {_too_much(size, limits['bytes'])}", location=str(path))
             self._check_room(path, size)
             headers = {"X-Upload-Kind": kind, "X-Upload-Name": quote(shown)}
-            part_bytes = (self.catalog().get("uploads") or {}).get("part_bytes")
+            part_bytes = limits.get("part_bytes")
             if part_bytes is not None and size > part_bytes:
                 return self._in_parts(file, digest, part_bytes, headers, partial(told, shown))
             headers |= {
@@ -263,6 +266,13 @@ class Endpoint:
                 return self._object("POST", "/v1/uploads", content=content, headers=headers, again=True)
         except OSError as error:
             raise SourceError(f"{path}: cannot be read: {error.strerror or error}", location=str(path)) from error
+
+    def _limits(self) -> dict[str, Any]:
+        """Returns the limits of uploads; empty where the endpoint does not say them, or the key may not read."""
+        try:
+            return self.catalog().get("uploads") or {}
+        except NotAllowedError:
+            return {}
 
     def _check_room(self, path: str | Path, size: int) -> None:
         """Raises SourceError for a file that the tenant's storage has no room for, before any of it is sent."""
@@ -356,23 +366,26 @@ def fields_of(config: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     return fields
 
 
-def _within_limits(files: Sequence[LocalFile], limits: Mapping[str, Any] | None) -> list[str]:
+def _within_limits(files: Sequence[LocalFile], limits: Mapping[str, Any]) -> list[str]:
     """Returns a line for each file: how large it is, of how much. Raises ConfigError for one that is too large.
 
-    `limits`: of an endpoint; None of one that does not say them.
+    `limits`: of an endpoint; empty of one that does not say them.
     """
     lines = []
     for file in files:
-        size, most = file.size(), limits["bytes"] if limits else None
+        size, most = file.size(), limits.get("bytes")
         if most is not None and size > most:
-            raise ConfigError(
-                file.field,
-                f"{file.path} has {words.size(size)}, and an upload may have {words.size(most)}; name fewer images, or "
-                "ask the endpoint's operator for more (`policy.upload_bytes`)",
-            )
+            raise ConfigError(file.field, f"{file.path} has {_too_much(size, most)}")
         limit = f" of the {words.size(most)} that an upload may have" if most else ""
         lines.append(f"{file.path}: {words.size(size)}{limit}")
     return lines
+
+
+def _too_much(size: int, most: int) -> str:
+    return (
+        f"{words.size(size)}, and an upload may have {words.size(most)}; send less, or ask the endpoint's operator for "
+        "more (`policy.upload_bytes`)"
+    )
 
 
 def _name_of(path: str | Path) -> str:

@@ -40,7 +40,7 @@ from c2b_ray.endpoint.ledger.tenants import KeyRing, Scope
 from c2b_ray.endpoint.operate.metrics import registry
 from c2b_ray.endpoint.policy.uploads import PART_BYTES
 from c2b_ray.endpoint.web import job, overview, slices, submit, tenant
-from c2b_ray.endpoint.web.rendering import PAGES, Page, PageRequest, failed, page
+from c2b_ray.endpoint.web.rendering import PAGES, Page, PageRequest, failed, page, problem_page
 
 THREADS, THREADS_OF_SQLITE = 16, 8
 """Requests that run at the same time: fewer than the ledger's connections, so that none waits for a connection. SQLite
@@ -64,8 +64,8 @@ def create_application(config: EndpointConfig, db: Database | None = None) -> Fa
     for router in ROUTERS:
         app.include_router(router)
     catalog.add_documents(app)
-    handle(app, partial(_methods_of_path, app))
-    app.add_middleware(Envelope, largest=lambda path: _largest(config, path))
+    handle(app, partial(_methods_of_path, app), problem_page)
+    app.add_middleware(Envelope, largest=lambda path: _largest(config, path), page=problem_page)
     _add_pages(app)
     return app
 

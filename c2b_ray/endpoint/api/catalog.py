@@ -65,7 +65,8 @@ def _kinds() -> list[dict[str, Any]]:
 ABOUT = """Audits of image classifiers, submitted, watched and read over HTTP.
 
 Send a key with each request (`Authorization: Bearer c2b_…`). Errors are `application/problem+json` (RFC 9457) with a
-`code` for programs and the `errors` of single fields. Each answer names its `X-Request-ID`."""
+`code` for programs and the `errors` of single fields; a browser without a key gets a page. Each answer names its
+`X-Request-ID`."""
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{{ info.title }}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}

@@ -20,12 +20,14 @@ import yaml
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from c2b_ray.config.reading import first_problem
 from c2b_ray.endpoint import counters
-from c2b_ray.endpoint.api.problems import MEDIA_TYPE, FieldError, ProblemError, encoded, problem_of
+from c2b_ray.endpoint.api.problems import MEDIA_TYPE, FieldError, ProblemError, encoded, is_of_a_browser, problem_of
 from c2b_ray.errors import ConfigError
+from c2b_ray.report.words import size
 from c2b_ray.storage.manifest import StrictLoader, parse_json
 from c2b_ray.text import HIDDEN
 
@@ -67,10 +69,13 @@ def _trace_of(header: bytes) -> str | None:
 
 
 class Envelope:
-    """The application around the API. `largest`: returns the most bytes of a request's body, by its path."""
+    """The application around the API. `largest`: returns the most bytes of a request's body, by its path. `page`:
+    renders a problem for a person."""
 
-    def __init__(self, app: ASGIApp, largest: Callable[[str], int]) -> None:
-        self._app, self._largest = app, largest
+    def __init__(
+        self, app: ASGIApp, largest: Callable[[str], int], page: Callable[[Request, ProblemError], Response]
+    ) -> None:
+        self._app, self._largest, self._page = app, largest, page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -81,7 +86,7 @@ class Envelope:
             exchange.refuse_by_headers()
             await self._app(exchange.scope, exchange.receive, exchange.send)
         except Exception as error:
-            await exchange.answer(error)
+            await exchange.answer(error, self._page)
         finally:
             exchange.log()
 
@@ -148,7 +153,7 @@ class _Exchange:
             self._sent += len(message.get("body", b""))
         await self._send(message)
 
-    async def answer(self, error: Exception) -> None:
+    async def answer(self, error: Exception, page: Callable[[Request, ProblemError], Response]) -> None:
         problem = problem_of(error)
         if isinstance(error, ClientDisconnect):  # nobody reads this answer; the endpoint is not at fault
             problem = ProblemError(400, "disconnected", "the client disconnected before its request was complete")
@@ -160,6 +165,11 @@ class _Exchange:
             )
         if self._status:  # the answer has begun: the client sees that it is cut off
             raise error
+        request = Request(self.scope)
+        if is_of_a_browser(request.headers):
+            counters.refused(problem.code)
+            await page(request, problem)(self.scope, self._receive, self.send)
+            return
         content = encoded(problem, self._id)
         headers = {"content-type": MEDIA_TYPE, "content-length": str(len(content)), **problem.headers}
         pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
@@ -195,7 +205,11 @@ class _Exchange:
 
     def _too_large(self) -> ProblemError:
         return ProblemError(
-            413, "too_large", f"the body is larger than {self._largest} bytes", headers={"Connection": "close"}
+            413,
+            "too_large",
+            f"a request may have {size(self._largest)} here ({self._largest} bytes), and this one is larger; send "
+            "less, or ask the operator for more",
+            headers={"Connection": "close"},
         )
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Query, Request
@@ -127,18 +127,18 @@ def submit_job(
 ) -> Json:
     """Submits the job and answers 202. `idempotency`: the Idempotency-Key, and the body to compare it by."""
     key, content = idempotency
-    new = NewJob(
-        kind=resolved.kind,
-        config=resolved.config,
-        resolved=resolved.runs,
-        name=name,
-        idempotency_key=key,
-        body_hash=hashlib.sha256(content).hexdigest(),
-        images=resolved.images or 0,
-        models=resolved.models,
-    )
+    new = replace(_new_job(resolved), name=name, idempotency_key=key, body_hash=hashlib.sha256(content).hexdigest())
     job, created = jobs.submit(context.db, caller.tenant_id, caller.key.id, new, context.config.quotas)
     return _accepted(job, created)
+
+
+def _new_job(resolved: ResolvedConfig) -> NewJob:
+    return NewJob(resolved.kind, resolved.config, resolved.runs, images=resolved.images or 0, models=resolved.models)
+
+
+def refusal(context: Context, caller: Caller, resolved: ResolvedConfig) -> quotas.QuotaDenial | None:
+    """Returns the quota that would refuse a submission now; None if none would."""
+    return quotas.refusal(context.db, caller.tenant_id, _new_job(resolved), context.config.quotas)
 
 
 def submitted_before(context: Context, caller: Caller, idempotency: tuple[str | None, bytes]) -> Json | None:
@@ -234,11 +234,13 @@ def submit(
 
 @routes.post("/audits/check", responses={**answers(Checked), **errors(415, 422)}, openapi_extra=body(Submission))
 def check(request: Request, sent: Annotated[Document, Depends(document)]) -> Json:
-    """Check a config like a submission, and return how many images and seconds it takes at most. Nothing is stored."""
+    """Check a config like a submission, and return how many images and seconds it takes at most, and the quota that
+    would refuse it now. Nothing is stored."""
     context, caller = enter(request, "submit")
     submission = sent.as_model(Submission)
     resolved = resolve(context, caller, submission.kind, submission.config)
-    return Json(_checked(resolved, model_seconds(context, caller, resolved)))
+    denial = refusal(context, caller, resolved)
+    return Json({**_checked(resolved, model_seconds(context, caller, resolved)), "refused": _refused(denial)})
 
 
 @routes.get("/audits", responses={**answers(JobList), **errors(422)})
@@ -315,6 +317,12 @@ def _checked(resolved: ResolvedConfig, seconds: float | None) -> dict[str, Any]:
         "images_at_most": resolved.images,
         "model_seconds_at_most": seconds,
     }
+
+
+def _refused(denial: quotas.QuotaDenial | None) -> dict[str, Any] | None:
+    if denial is None:
+        return None
+    return {"quota": denial.quota, "detail": str(denial), "free_in_seconds": denial.free_in}
 
 
 # The route of a job's events: a stream of server-sent events that a client can resume.

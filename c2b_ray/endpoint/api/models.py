@@ -164,14 +164,25 @@ class JobList(Answer):
     next: str | None
 
 
+class Refusal(Answer):
+    """Why a submission would be refused now. `free_in_seconds`: null where something must be done first, as `detail`
+    says."""
+
+    quota: str
+    detail: str
+    free_in_seconds: float | None
+
+
 class Checked(Answer):
-    """A valid config. `images_at_most`: null if a model's proposals decide. Seconds: from the tenant's past use."""
+    """A valid config. `images_at_most`: null if a model's proposals decide. Seconds: from the tenant's past use.
+    `refused`: the quota that would refuse the job now; null if none would."""
 
     valid: Literal[True]
     kind: str
     config: dict[str, Any]
     images_at_most: int | None
     model_seconds_at_most: float | None
+    refused: Refusal | None
 
 
 class TableInfo(Answer):

@@ -86,16 +86,21 @@ def problem_of(error: Exception) -> ProblemError | None:
         return _of_validation(error)
     if isinstance(error, HTTPException):
         code = _CODES.get(error.status_code, "refused")
-        return ProblemError(error.status_code, code, str(error.detail), headers=dict(error.headers or {}))
+        # The framework's own words only repeat the title.
+        is_bare = error.status_code == HTTPStatus.NOT_FOUND and error.detail == HTTPStatus.NOT_FOUND.phrase
+        detail = "there is nothing at this address" if is_bare else str(error.detail)
+        return ProblemError(error.status_code, code, detail, headers=dict(error.headers or {}))
     for kind, translate in _TRANSLATIONS.items():
         if isinstance(error, kind):
             return translate(error)
     return None
 
 
-def handle(app: FastAPI, methods: Callable[[str], Iterable[str]]) -> None:
+def handle(
+    app: FastAPI, methods: Callable[[str], Iterable[str]], page: Callable[[Request, ProblemError], Response]
+) -> None:
     """Answers errors of routes as problems; the envelope answers the others. `methods`: returns the methods of a
-    path."""
+    path. `page`: renders a problem for a person who typed an address or followed a link."""
 
     async def answer(request: Request, error: Exception) -> Response:
         problem = problem_of(error)
@@ -105,11 +110,19 @@ def handle(app: FastAPI, methods: Callable[[str], Iterable[str]]) -> None:
             problem.status == HTTPStatus.METHOD_NOT_ALLOWED
         ):  # the router names only the methods of the first of several routes
             problem.headers = {"Allow": ", ".join(sorted(methods(request.scope["path"])))}
+        if is_of_a_browser(request.headers):
+            counters.refused(problem.code)
+            return page(request, problem)
         content = encoded(problem, request.scope["state"]["request_id"])
         return Response(content, problem.status, headers=dict(problem.headers), media_type=MEDIA_TYPE)
 
     for kind in (C2BError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, answer)
+
+
+def is_of_a_browser(headers: Mapping[str, str]) -> bool:
+    """Tells whether a person reads the answer. Clients may want HTML, too, but send a key."""
+    return "text/html" in headers.get("accept", "") and "authorization" not in headers
 
 
 def retry_after(seconds: float) -> dict[str, str]:

@@ -148,7 +148,9 @@ class Results:
 
     def _groups(self, name: str) -> RowGroups:
         if name not in self.tables:
-            raise not_found("table")
+            raise ProblemError(
+                404, "not_found", f"this job has no such table; it has {', '.join(self.tables) or 'none'}"
+            )
         if name not in self.layout:
             groups = self.dataset.row_groups() if self.dataset is not None else self._run.row_groups(name)
             self.layout[name] = groups

@@ -136,11 +136,21 @@ _HELD = _held_statement()
 
 class QuotaDenial(C2BError):
     """A quota is used up. `retry_after`: seconds until a retry is worthwhile. `limit`, `remaining`: in the quota's
-    unit."""
+    unit. `free_in`: seconds until time alone frees the quota; None where something must be done first."""
 
-    def __init__(self, message: str, quota: Quota, *, retry_after: float, limit: float, remaining: float) -> None:
+    def __init__(
+        self,
+        message: str,
+        quota: Quota,
+        *,
+        retry_after: float,
+        limit: float,
+        remaining: float,
+        free_in: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.quota, self.retry_after, self.limit, self.remaining = quota, retry_after, limit, remaining
+        self.free_in = free_in
 
 
 def locked_limits(tx: Transaction, tenant_id: str, defaults: Quotas) -> Quotas:
@@ -177,6 +187,17 @@ def check_submission(tx: Transaction, tenant_id: str, new: NewJob, limits: Quota
         )  # fmt: skip
     check_storage(bytes_, limits)
     check_use(tx, tenant_id, limits, new.models, new.images)
+
+
+def refusal(db: Database, tenant_id: str, new: NewJob, defaults: Quotas) -> QuotaDenial | None:
+    """Returns why a submission would be refused now; None if it would not. Nothing is locked or counted."""
+    with db.reading() as tx:
+        row = tx.execute(select(*tenant_columns()).where(tables.tenants.c.id == tenant_id)).one()
+        try:
+            check_submission(tx, tenant_id, new, record(Tenant, row).limits(defaults))
+        except QuotaDenial as denial:
+            return denial
+    return None
 
 
 def submitted(tx: Transaction) -> None:
@@ -224,16 +245,24 @@ def check_use(
             raise QuotaDenial(
                 f"{model}: {seconds:g} of {limit:g} seconds of today are used; counts restart at midnight UTC",
                 "model_seconds_per_day", retry_after=tomorrow, limit=limit, remaining=0,
+                free_in=tomorrow if limit else None,
             )  # fmt: skip
 
 
 def _check_images(count: int, wanted: int, limit: int | None, tomorrow: float) -> None:
     if limit is None or count + wanted <= limit:
         return
-    would = f", {wanted} more would follow" if wanted > 1 else ""
+    if wanted > limit:
+        message = (
+            f"the job may ask about {wanted} images, and a day has {limit}: no day would do; name fewer images, or ask "
+            "the operator for more"
+        )
+    else:
+        would = f", {wanted} more would follow" if wanted > 1 else ""
+        message = f"{count} of {limit} images of today are used{would}; counts restart at midnight UTC"
     raise QuotaDenial(
-        f"{count} of {limit} images of today are used{would}; counts restart at midnight UTC",
-        "images_per_day", retry_after=tomorrow, limit=limit, remaining=max(0, limit - count),
+        message, "images_per_day", retry_after=tomorrow, limit=limit, remaining=max(0, limit - count),
+        free_in=None if wanted > limit else tomorrow,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ import yaml
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from c2b_ray.audits.audit import audit_of
+from c2b_ray.audits.audit import QUESTION, audit_of
 from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.config.reading import first_problem
 from c2b_ray.endpoint.api.envelope import canonical
@@ -66,7 +66,7 @@ def job_page(visit: PageRequest) -> Response:
         "gallery": results is not None and results.dataset is not None,
         "captions": job.state == "finished" and isinstance(run, FailuresRun),
         "asked_run": str(job.config.get("run", "")).removeprefix("run:") if job.kind == "question" else "",
-        "may_submit": "submit" in visit.caller.key.scopes,
+        "may_submit": "submit" in visit.caller.key.scopes, "has_form": job.kind in kinds() and job.kind != QUESTION,
     })  # fmt: skip
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import yaml
 from starlette.responses import JSONResponse, Response
 
 from c2b_ray.audits.audit import QUESTION, FormField
 from c2b_ray.endpoint.api.envelope import YAML, Document, canonical
-from c2b_ray.endpoint.api.jobs import ResolvedConfig, resolve, submit_job
+from c2b_ray.endpoint.api.jobs import ResolvedConfig, of_tenant, refusal, resolve, submit_job
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError, body_of, not_found, problem_of
 from c2b_ray.endpoint.api.uploads import upload_body
 from c2b_ray.endpoint.kinds import kind_named, kinds
@@ -20,6 +22,7 @@ from c2b_ray.endpoint.ledger import jobs, uploads
 from c2b_ray.endpoint.ledger.tables import Filters
 from c2b_ray.endpoint.web.rendering import PageRequest, goto, shown
 from c2b_ray.report.words import plural
+from c2b_ray.text import visible
 from c2b_ray.world.zoo import names
 
 # The fields of each kind's form, and the config made from the fields and the YAML beside them.
@@ -44,6 +47,70 @@ def config_of(kind: str, sent: Mapping[str, str], yaml_text: str) -> dict[str, A
     if not isinstance(document, dict):
         raise _wrong("yaml", "expected fields, one a line, such as seed: 7")
     return _merged(config, document)
+
+
+def filled(kind: str, config: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the form of which `config_of` makes this config: what its fields can hold, and the rest as YAML."""
+    rest = copy.deepcopy(dict(config))
+    values = {field.name: _taken(field, rest, config) for field in _form_of(kind)}
+    values["yaml"] = _as_yaml(rest)
+    if config_of(kind, values, values["yaml"]) == config:
+        return values
+    return {**dict.fromkeys(values, ""), "yaml": _as_yaml(config)}
+
+
+def _taken(field: FormField, rest: dict[str, Any], config: Mapping[str, Any]) -> str:
+    """Moves a field's value out of `rest`, and returns it as text; empty if the form cannot hold it."""
+    *path, last = field.name.split(".")
+    if field.only is not None and _at(config, field.only[0].split(".")) != field.only[1]:
+        return ""
+    parent = _at(rest, path)
+    if not isinstance(parent, dict) or last not in parent:
+        return ""
+    text = _text(field, parent[last])
+    if text is None:
+        return ""
+    del parent[last]
+    while path and not parent:
+        parent = _at(rest, path[:-1])
+        del parent[path.pop()]
+    return text
+
+
+def _at(config: Any, path: Sequence[str]) -> Any:
+    for step in path:
+        config = config.get(step) if isinstance(config, Mapping) else None
+    return config
+
+
+def _text(field: FormField, value: Any) -> str | None:
+    """Returns the text of which `_value` makes this value; None if there is none, or a browser would change it."""
+    text = str(value)
+    if isinstance(value, dict):
+        text = "\n".join(f"{name}: {_line(of_name)}" for name, of_name in value.items())
+    elif isinstance(value, list):
+        text = _line(value)
+    try:
+        is_held = _value(field, text) == value and not isinstance(value, bool)
+    except ProblemError:
+        return None
+    if field.type == "choice":
+        is_held = is_held and text in field.options
+    lines = text.split("\n") if field.type in ("mapping", "specs") else [text]
+    as_typed = text == text.strip() and all(line == visible(line) and line.isprintable() for line in lines)
+    return text if text and is_held and as_typed else None
+
+
+def _line(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _as_yaml(config: Mapping[str, Any]) -> str:
+    """Writes a config as YAML, in which a page shows every character as it is."""
+    if not config:
+        return ""
+    text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, width=100)
+    return text if text == visible(text) else yaml.safe_dump(dict(config), sort_keys=False, width=100)
 
 
 def _value(field: FormField, text: str) -> Any:
@@ -99,9 +166,17 @@ _OF_ROLE = {
 
 
 def form(visit: PageRequest) -> Response:
+    """Shows the form: empty, or filled with the config of the job that `job` names."""
+    once = secrets.token_urlsafe(16)
+    if job_id := visit.query("job"):
+        if not visit.caller.key.allows("read"):
+            raise ProblemError(403, "missing_scope", "this key may not read an earlier audit's config")
+        job = of_tenant(visit.context, visit.caller, job_id)
+        kind = _kind(job.kind)
+        return _shown(visit, kind, {**filled(kind, job.config), "name": job.name or "", "once": once}, None)
     kind = _kind(visit.query("kind") or "c2b")
     values = {field.name: field.default for field in _form_of(kind)}
-    return _shown(visit, kind, {**values, "name": "", "yaml": "", "once": secrets.token_urlsafe(16)}, None)
+    return _shown(visit, kind, {**values, "name": "", "yaml": "", "once": once}, None)
 
 
 def send(visit: PageRequest) -> Response:
@@ -130,9 +205,11 @@ def check(visit: PageRequest) -> Response:
     try:
         resolved = _resolved(visit, kind, values)
         _name(values["name"])
+        if (denial := refusal(visit.context, visit.caller, resolved)) is not None:
+            raise denial
     except Exception as error:
         problem = problem_of(error)
-        if problem is None or problem.status not in (400, 422):
+        if problem is None or problem.status not in (400, 422, 429):
             raise
         errors = _by_field(problem)
         return JSONResponse({

@@ -268,8 +268,34 @@ def test_a_file_that_is_too_large_is_named_with_its_field_and_nothing_is_sent(en
             ConfigError, match=r"classifier: .*net\.onnx has 2\.93 KiB, and an upload may have 1\.95 KiB"
         ):
             client.upload_files("c2b", fields)
+        with pytest.raises(SourceError, match=r"net\.onnx has 2\.93 KiB, and an upload may have 1\.95 KiB"):
+            client.upload(tmp_path / "net.onnx", "onnx")
         monkeypatch.undo()
         said = []
         with pytest.raises(RefusedError, match="neither ONNX nor safetensors"):
             client.upload_files("c2b", fields, say=said.append)
     assert said == [f"{tmp_path}/net.onnx: 2.93 KiB of the 2 GiB that an upload may have"]
+
+
+def test_a_key_that_may_only_submit_uploads_what_it_submits(endpoint, url, tmp_path):
+    """The limits of uploads are for keys that read; without them the endpoint checks the file when it gets it."""
+    (tmp_path / "net.onnx").write_bytes(b"x" * 3000)
+    with Endpoint(url, endpoint.keys["submitter"]) as client:
+        (tmp_path / "labels.txt").write_text("bus\nboat\n")
+        assert client.upload(tmp_path / "labels.txt", "text")["spec"].startswith("upload:")
+        with pytest.raises(RefusedError, match="neither ONNX nor safetensors"):
+            client.upload_files("c2b", {**CONFIG, "classifier": f"onnx:{tmp_path}/net.onnx"})
+
+
+def test_what_a_command_names_wrongly_is_told_in_its_own_options(c2b, endpoint, url, audited, monkeypatch):
+    monkeypatch.setenv("C2B_ENDPOINT", url)
+    monkeypatch.setenv("C2B_KEY", endpoint.keys["a"])
+    status, _, said = c2b("remote", "ask", audited, "something purple")
+    assert status == 2
+    assert "--class: 'something purple' names no class of the run; name one of " in said
+    assert " with --class" in said
+    assert "target_class" not in said
+    status, _, said = c2b("remote", "tables", audited, "score")
+    assert status == 2
+    assert "this job has no such table; it has " in said
+    assert "scores" in said

@@ -127,6 +127,14 @@ def test_who_waits_reads_warnings_and_the_result_and_nothing_twice(c2b, monkeypa
     ]
 
 
+def test_a_job_that_is_to_end_is_not_said_to_run_on(c2b, monkeypatch):
+    job = {"id": "job_1", "kind": "c2b", "state": "running", "name": None, "progress": {"stage": None}}
+    cancel = lambda self, job_id, purge: {**job, "cancel_requested": True}  # noqa: E731
+    monkeypatch.setattr(Endpoint, "cancel", cancel, raising=False)
+    ends = "job_1  c2b  running  ends at its next batch, because its cancellation was requested\n"
+    assert c2b("remote", "cancel", "job_1")[:2] == (0, ends)
+
+
 def test_who_is_interrupted_after_submitting_is_not_told_to_submit_again(c2b, monkeypatch, tmp_path):
     """The same command would start a second job; before the job there is, it sends what is missing."""
     steps = []
@@ -138,3 +146,23 @@ def test_who_is_interrupted_after_submitting_is_not_told_to_submit_again(c2b, mo
     assert c2b("remote", "failures", tmp_path / "failures.yaml")[0] == 0
     goes_on = "the job goes on: c2b remote wait job_1, or cancel in place of wait"
     assert steps == ["sent", "submitted", goes_on, "waited"]
+
+
+@pytest.mark.parametrize(
+    ("refused", "status", "said"),
+    [
+        (None, 0, ""),
+        ({"quota": "images_per_day", "detail": "90 of 100 images of today are used", "free_in_seconds": 7260.0}, 1,
+         "would be refused now: images_per_day: 90 of 100 images of today are used (in 2\u202fh 1\u202fmin)"),
+        ({"quota": "storage_bytes", "detail": "it is full; delete uploads or runs", "free_in_seconds": None}, 1,
+         "would be refused now: storage_bytes: it is full; delete uploads or runs"),
+    ],
+)  # fmt: skip
+def test_an_estimate_of_a_job_that_a_quota_would_refuse_says_so(c2b, monkeypatch, tmp_path, refused, status, said):
+    answer = {"valid": True, "images_at_most": 320, "refused": refused}
+    monkeypatch.setattr(Endpoint, "upload_files", lambda self, kind, config, *_: {}, raising=False)
+    monkeypatch.setattr(Endpoint, "check", lambda self, kind, fields: answer, raising=False)
+    ended, printed, told = c2b("remote", "failures", tmp_path / "failures.yaml", "--estimate")
+    assert (ended, json.loads(printed)) == (status, answer)
+    assert told.strip().endswith(said)
+    assert bool(told) == bool(said)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,16 @@ import pyarrow as pa
 import pytest
 from endpoint_app import CONFIG
 from failures_recipes import showcase
+from sqlalchemy import update
 from starlette.testclient import TestClient
 from synthetic_failures import make_run
 
 from c2b_ray.audits.failures.run import open_failures_run
+from c2b_ray.config.endpoint import Quotas
 from c2b_ray.endpoint.application import create_application
-from c2b_ray.endpoint.ledger import jobs
+from c2b_ray.endpoint.ledger import jobs, quotas, tables
 from c2b_ray.endpoint.ledger.database import Database
+from c2b_ray.endpoint.ledger.tables import NewJob
 
 
 def test_a_submission_is_kept_before_it_is_answered(endpoint):
@@ -210,6 +214,38 @@ def test_more_jobs_than_a_quota_allows(tmp_path):
     assert answer.headers["ratelimit-remaining"] == "0"
     assert small.as_("b").post("/v1/audits", json={"kind": "c2b", "config": CONFIG}).status_code == 202
     small.db.close()
+
+
+@pytest.mark.parametrize(
+    ("quota", "kind", "frees"),
+    [
+        ({"concurrent_jobs": 1}, "concurrent_jobs", False),
+        ({"images_per_day": 170}, "images_per_day", True),  # 80 or 160 of them are used
+        ({"images_per_day": 79}, "images_per_day", False),  # no day would do
+        ({"storage_bytes": 1}, "storage_bytes", False),
+        ({"model_seconds_per_day": {"*": 5.0}}, "model_seconds_per_day", True),
+        ({"model_seconds_per_day": {"*": 0.0}}, "model_seconds_per_day", False),
+    ],
+)
+def test_an_estimate_says_which_quota_would_refuse_the_job_as_the_submission_does(tmp_path, quota, kind, frees):
+    from endpoint_app import started
+    from signed_in import Visitor
+
+    site = started(tmp_path, {"quotas": quota})
+    jobs.submit(site.db, site.tenants["a"], None, NewJob("c2b", CONFIG, CONFIG), Quotas())
+    model, sent = CONFIG["classifier"], {"kind": "c2b", "config": CONFIG}
+    with site.db.transaction() as tx:
+        quotas.add(tx, site.tenants["a"], None, model, 160, 5.0)
+        tx.execute(update(tables.jobs).values(bytes=1))
+    checked = site.as_("a").post("/v1/audits/check", json=sent).json()
+    refused = site.as_("a").post("/v1/audits", json=sent)
+    assert checked["valid"]
+    assert (checked["refused"]["quota"], checked["refused"]["detail"]) == (kind, refused.json()["detail"])
+    assert (checked["refused"]["free_in_seconds"] is not None) == frees
+    page = Visitor(site, "a").post("/ui/check", {"kind": "c2b", "yaml": json.dumps(CONFIG)}).json()
+    assert (page["valid"], page["message"]) == (False, refused.json()["detail"])
+    assert site.as_("b").post("/v1/audits/check", json=sent).json()["refused"] is None or kind != "concurrent_jobs"
+    site.db.close()
 
 
 def test_a_limit_of_millions_is_written_out(tmp_path):

@@ -1,6 +1,7 @@
 """HTTP as proxies, caches and clients that hang up speak it: HEAD, OPTIONS, ranges, conditions, packed bodies."""
 
 import gzip
+import html
 import json
 from pathlib import Path
 
@@ -103,3 +104,28 @@ def test_a_client_that_hangs_up_is_no_error_of_the_endpoint(endpoint, caplog):
     anyio.run(endpoint.app, scope, receive, send)
     assert [message["status"] for message in sent if "status" in message] == [400]
     assert "failed" not in caplog.text
+
+
+def test_a_person_reads_errors_as_a_page_and_a_client_as_json(endpoint):
+    """Whoever mistypes an address, or opens a shared link that has expired, needs a way on."""
+    accept = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    shared = "/v1/audits/job_1/report?signature=1.tenant.x"
+    for path, status in (("/audits", 404), ("/v1/typo", 404), ("/v1/audits", 401), (shared, 401)):
+        page = endpoint.client.get(path, headers=accept)
+        assert (page.status_code, page.headers["content-type"]) == (status, "text/html; charset=utf-8"), path
+        assert 'href="/ui/' in page.text
+        assert page.headers["x-request-id"] in page.text
+        for client, headers in (
+            (endpoint.client, {}),
+            (endpoint.client, {"accept": "*/*"}),
+            (endpoint.as_("a"), accept),
+        ):
+            answer = client.get(path, headers=headers)
+            assert answer.status_code == 200 or answer.headers["content-type"] == "application/problem+json", path
+    large = {"content-length": str(endpoint.config.policy.upload_bytes + 1)}
+    page = endpoint.client.post("/ui/uploads", headers={**accept, **large})
+    assert (page.status_code, page.headers["content-type"]) == (413, "text/html; charset=utf-8")
+    assert "a request may have 2 GiB here" in html.unescape(page.text)
+    answer = endpoint.as_("a").post("/v1/uploads", headers={**accept, **large})
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    assert "there is nothing at this address" in endpoint.client.get("/ui/typo").text
