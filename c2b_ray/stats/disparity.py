@@ -72,7 +72,10 @@ def _ends(rates: Floats, errors: Floats, limit: Floats) -> tuple[Floats, Floats]
         half = np.where(length**2 > limit, np.arcsin(np.minimum(np.sqrt(limit) / length, 1.0)), np.pi)
     middle = np.arctan2(z[:, 1], z[:, 0])
     low, high = (np.clip(middle + side * half, 0, np.pi / 2) for side in (-1, 1))
-    return tuple(np.stack([np.cos(angle), np.sin(angle)], axis=1) * scale for angle in (low, high))
+    return (
+        np.stack([np.cos(low), np.sin(low)], axis=1) * scale,
+        np.stack([np.cos(high), np.sin(high)], axis=1) * scale,
+    )
 
 
 def _along(rates: Floats, errors: tuple[Floats, Floats], limit: Floats, sign: float) -> Floats:

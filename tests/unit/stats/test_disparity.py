@@ -68,13 +68,12 @@ def test_intervals_hold_the_true_value(rates, sizes, captions, spread):
 
 
 @pytest.mark.parametrize(
-    ("rates", "sizes", "captions"),
-    [([0.25, 0.04], [200, 25], 1), ([0.08, 0.4], [20, 20], 1), ([0.04, 0.25], [30, 30], 3)]
-    + [([0.08, 0.3, 0.2], [20, 60, 100], 1)],
+    ("rates", "sizes"),
+    [([0.25, 0.04], [200, 25]), ([0.08, 0.4], [20, 20]), ([0.08, 0.3, 0.2], [20, 60, 100])],
 )
-def test_a_group_of_few_images_that_are_all_wrong_may_have_a_higher_rate(rates, sizes, captions):
+def test_a_group_of_few_images_that_are_all_wrong_may_have_a_higher_rate(rates, sizes):
     """Errors of the observed rates alone put the lower limit above the truth in .14 to .23 of samples."""
-    scores, groups = drawn(rates, sizes, 400, seed=31, captions=captions, spread=0.3 if captions > 1 else 0.0)
+    scores, groups = drawn(rates, sizes, 400, seed=31)
     result = disparity(scores, groups, len(rates), QUICK)
     assert (result.low > float(kl_of_rates(rates))).mean() <= 0.04
     assert (result.low == 0)[result.p_value > 0.06].all()
