@@ -144,6 +144,7 @@ def coverage(seeds: int, say: Say) -> None:
         ((0.6, 0.4), (150, 50)),
         ((0.9, 0.5), (30, 30)),
         ((0.6, 0.5, 0.4), (100, 50, 30)),
+        ((0.25, 0.04), (200, 25)),
     ):
         random = np.random.default_rng(7)
         groups = np.repeat(np.arange(len(rates)), sizes)

@@ -24,8 +24,9 @@ A gate fails on each cell where its condition holds. On a cell without a number 
 the condition cannot be decided: the check is skipped and says so; a count of images (n<30) is known of each cell. A
 gate that was skipped on all of its cells checked nothing, and fails unless `allow_unchecked` is set. So does a gate on
 verdicts of scores whose cells are all undetermined: that says nothing of the classifier, only that there are too few
-images. Where all classes are taken together, the class is `ALL_CLASSES`. It knows rows of scores and comparisons;
-nothing of runs or of how checks are shown.
+images. Verdicts and changes allow for the number of cells, measures do not: of many cells without any effect, the
+interval of one excludes 0. Where all classes are taken together, the class is `ALL_CLASSES`. It knows rows of scores
+and comparisons; nothing of runs or of how checks are shown.
 """
 
 from __future__ import annotations

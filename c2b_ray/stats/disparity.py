@@ -26,21 +26,22 @@ from c2b_ray.stats.scores import Floats, Ints
 STEPS = 80
 
 
-def extreme_divergences(rates: Floats, errors: Floats, limit: Floats) -> tuple[Floats, Floats]:
+def extreme_divergences(rates: Floats, errors: tuple[Floats, Floats], limit: Floats) -> tuple[Floats, Floats]:
     """Finds the least and largest KL(p || uniform) over all true rates t >= 0 with sum of ((t_a - r_a) / e_a)^2 <=
-    limit.
+    limit, e_a the first error where t_a is below r_a, the second where it is above.
 
     p = t / sum of t does not depend on the scale of t: the region of p is then that of Fieller (1954), all p for which
-    some scale is within the limit. Two groups: the angle that the disc subtends, exactly. More: steps along the
+    some scale is within the limit. Two groups: the angle that the region subtends, exactly. More: steps along the
     gradient on the sphere, from every corner (`STEPS`; the tests compare with a general optimiser).
 
-    Args: rates, errors: (models, groups), errors above 0; limit: (models,).
+    Args: rates: (models, groups); errors: downwards and upwards, each of that shape and above 0; limit: (models,).
     Returns: (low, high), float64 (models,), 0 <= low <= high <= log(groups); NaN where a rate is NaN.
     """
     if rates.shape[1] == 2:
         return _of_two(rates, errors, limit)
     low, high = (_along(rates, errors, limit, sign) for sign in (-1.0, 1.0))
-    contains_zero = (np.divide(rates, errors, where=errors > 0, out=np.full(rates.shape, np.inf)) ** 2).sum(1) <= limit
+    below = errors[0]
+    contains_zero = (np.divide(rates, below, where=below > 0, out=np.full(rates.shape, np.inf)) ** 2).sum(1) <= limit
     return np.where(contains_zero, 0.0, low), np.where(contains_zero, np.log(rates.shape[1]), high)
 
 
@@ -51,35 +52,49 @@ def _kl(rates: Floats) -> Floats:
     return value
 
 
-def _of_two(rates: Floats, errors: Floats, limit: Floats) -> tuple[Floats, Floats]:
+def _of_two(rates: Floats, errors: tuple[Floats, Floats], limit: Floats) -> tuple[Floats, Floats]:
+    below, above = errors
+    # Where the region ends, one rate is larger and the other smaller than observed.
+    first = _ends(rates, np.stack([above[:, 0], below[:, 1]], axis=1), limit)[0]
+    second = _ends(rates, np.stack([below[:, 0], above[:, 1]], axis=1), limit)[1]
+    values = _kl(np.stack([first, second], axis=1))
+    contains_equal = (first[:, 1] <= first[:, 0]) & (second[:, 0] <= second[:, 1])
+    return np.where(contains_equal, 0.0, values.min(axis=1)), values.max(axis=1)
+
+
+def _ends(rates: Floats, errors: Floats, limit: Floats) -> tuple[Floats, Floats]:
+    """Returns the rates, (models, 2) each, at the two ends of the angle that the ellipse with these errors subtends:
+    those in favour of the first group, and of the second."""
     scale = np.maximum(errors, 1e-300)
     z = rates / scale
     length = np.hypot(z[:, 0], z[:, 1])
     with np.errstate(invalid="ignore", divide="ignore"):
         half = np.where(length**2 > limit, np.arcsin(np.minimum(np.sqrt(limit) / length, 1.0)), np.pi)
     middle = np.arctan2(z[:, 1], z[:, 0])
-    ends = np.stack([np.clip(middle - half, 0, np.pi / 2), np.clip(middle + half, 0, np.pi / 2)], axis=1)
-    values = _kl(np.stack([np.cos(ends), np.sin(ends)], axis=-1) * scale[:, None, :])
-    equal = np.arctan2(1 / scale[:, 1], 1 / scale[:, 0])
-    contains_equal = (ends[:, 0] <= equal) & (equal <= ends[:, 1])
-    return np.where(contains_equal, 0.0, values.min(axis=1)), values.max(axis=1)
+    low, high = (np.clip(middle + side * half, 0, np.pi / 2) for side in (-1, 1))
+    return (
+        np.stack([np.cos(low), np.sin(low)], axis=1) * scale,
+        np.stack([np.cos(high), np.sin(high)], axis=1) * scale,
+    )
 
 
-def _along(rates: Floats, errors: Floats, limit: Floats, sign: float) -> Floats:
+def _along(rates: Floats, errors: tuple[Floats, Floats], limit: Floats, sign: float) -> Floats:
     groups = rates.shape[1]
+    below, above = (side[:, None] for side in errors)
     corners = np.concatenate([np.eye(groups), -np.eye(groups)])
     radius = np.sqrt(limit)[:, None, None]
     z = corners[None] * radius
     step = 1.0
-    floor = 1e-12 * np.maximum(rates.max(axis=1), errors.max(axis=1) + 1e-300)[:, None, None]
+    floor = 1e-12 * np.maximum(rates.max(axis=1), errors[0].max(axis=1) + 1e-300)[:, None, None]
     extreme = _kl(rates)[:, None].repeat(len(corners), axis=1)
     for number in range(STEPS):
-        point = np.maximum(rates[:, None] + z * errors[:, None], floor)
+        point = np.maximum(rates[:, None] + z * np.where(z > 0, above, below), floor)
         value = _kl(point)
         extreme = np.fmax(extreme, value) if sign > 0 else np.fmin(extreme, value)
         p = point / point.sum(axis=-1, keepdims=True)
         logs = np.log(p)
-        slope = (logs - (p * logs).sum(axis=-1, keepdims=True)) * errors[:, None] * sign
+        slope = (logs - (p * logs).sum(axis=-1, keepdims=True)) * sign
+        slope *= np.where(slope > 0, above, below)
         size = np.linalg.norm(slope, axis=-1, keepdims=True)
         towards = radius * np.divide(slope, size, out=np.zeros_like(slope), where=size > 0)
         z = (1 - step) * z + step * towards
@@ -149,8 +164,9 @@ def disparity(scores: Scores, groups: Ints, number: int, chance: Chance) -> Disp
     W = sum over a of (r_a - m)^2 / v_a,   m the mean weighted by 1/v_a, v_a the linearised variance of a ratio
 
     which keeps its level where groups differ in variance (Chung & Romano 2013); `_p_values` has its tail. The interval
-    is Fieller's: the range of KL over all rates that the test, with the permutations' quantile, does not reject. So it
-    contains 0 exactly where equality is not rejected. For more than two groups it is a projection, and conservative.
+    is Fieller's: the range of KL over all rates that the test, with the permutations' quantile, does not reject, and
+    that a group of few scores above 0 may have (`_errors_upwards`). So it contains 0 wherever equality is not rejected.
+    For more than two groups it is a projection, and conservative.
 
     Args: scores; groups: shape (images,), 0 .. number - 1, or -1 for an image that is left out; chance.
     Returns: `Disparity`. NaN where a group has no score, and where no rate is above 0. 0: all rates equal.
@@ -167,7 +183,8 @@ def disparity(scores: Scores, groups: Ints, number: int, chance: Chance) -> Disp
     limit = np.maximum(
         np.quantile(null_w, chance.confidence, axis=0), scipy.stats.chi2.ppf(chance.confidence, number - 1)
     )
-    low, high = extreme_divergences(rates.T, errors.T, limit)
+    above = _errors_upwards(rates, errors, sums, _noise(x, n), limit)
+    low, high = extreme_divergences(rates.T, (errors.T, above.T), limit)
     unknown = np.isnan(value)
     return Disparity(
         value=value,
@@ -227,6 +244,26 @@ def _rates(sums: Floats, noise: Floats) -> tuple[Floats, Floats]:
         images = n * n / np.maximum(nn, 1e-300)  # as many of one size
         variance = squares * (images + 1) / np.maximum(images, 1.0) / n**2
     return rates, np.sqrt(variance)
+
+
+def _errors_upwards(rates: Floats, errors: Floats, sums: Floats, noise: Floats, limit: Floats) -> Floats:
+    """Returns by how much a true rate may lie above the observed one, as a standard error, (groups, models).
+
+    A group whose scores are nearly all 0 hardly varies, and its true rate may still be far higher. So the limit upwards
+    is that of a score test, where variance is that of the true rate t: v * t/m, v that of all images at their pooled
+    rate m, and at most v.
+
+    t - r <= h/2 + sqrt(h * r + h^2/4),   h = limit * v/m
+    """
+    n, nn = sums[..., 1], sums[..., 4]
+    images_at_rate = n * n / np.maximum(nn, 1e-300)
+    pooled = sums[..., 0].sum(axis=0) / np.maximum(n.sum(axis=0), 1e-300)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        variance = noise * images_at_rate / n**2
+        half = limit * variance / pooled / 2
+        reach = (half + np.sqrt(2 * half * rates + half**2)) / np.sqrt(limit)
+        result: Floats = np.fmax(errors, np.fmin(reach, np.sqrt(variance)))
+    return result
 
 
 def _welch(rates: Floats, errors: Floats) -> Floats:

@@ -361,12 +361,12 @@ def mean_max_skew(
     resampled, each with its place in every ranking; the deviations e* of the ratios f/f' from the observed ones, d, are
     the sampling error. Were the truth 1 + s * (d - 1), samples would show mean log max(1 + s * (d - 1) + e*): the
     interval has the s for which the observed mean is neither among the largest nor the smallest (1 - confidence)/2 of
-    these, wider where a group has few items (`with_few`). Its lower end is 0 where s = 0 already explains it; where
-    chance alone gives more than is observed, its upper end is what is observed. An image's places in several rankings
-    are never taken for independent. It is the interval for these rankings; replicates, by which two models are compared
-    on the same items, resample the rankings too (texts are a sample as items are: two trainings on data of one skew
-    differ most by which text leans how far). Copies of a picture count in the shares, but are shuffled and resampled
-    as one: ten copies are no more evidence than one.
+    these, wider where a group has few items (`with_few`). Its lower end is 0 where s = 0 already explains it; its upper
+    end is at least the observed mean, and what texts that all lean alike leave possible (`_if_all_lean_alike`). An
+    image's places in several rankings are never taken for independent. It is the interval for these rankings;
+    replicates, by which two models are compared on the same items, resample the rankings too (texts are a sample as
+    items are: two trainings on data of one skew differ most by which text leans how far). Copies of a picture count in
+    the shares, but are shuffled and resampled as one: ten copies are no more evidence than one.
 
     Args: order: (rankings, items) item numbers, best first; groups: (items,) in 0 .. number - 1, all items with one;
     k: 1 to items; chance; copies: (items,), equal numbers for copies of a picture. None: there are no copies.
@@ -382,6 +382,8 @@ def mean_max_skew(
     value = float(mean_max(ratios))
     null, samples = shuffled(pictures, k, chance), resampled(pictures, k, chance)
     limits = _interval(value, ratios, samples - ratios, null, chance.confidence)
+    alike = _if_all_lean_alike(value, ratios, samples - ratios, pictures.ideal, chance.confidence)
+    limits = limits[0], max(limits[1], alike)
     low, high = with_few(limits, ratios, (pictures.counts, pictures.ideal), k / len(groups), chance.confidence)
     p_value = float(upper_tail(np.array([value]), null[:, None])[0])
     times = bootstrap_weights(len(order), chance.resamples, chance.seed + 1)
@@ -419,6 +421,28 @@ def _interval(value: float, ratios: Floats, noise: Floats, null: Floats, confide
     low = 0.0 if above(0.0) > edge else true(_crossing(lambda size: above(size) > edge))
     high = 0.0 if below(0.0) <= edge else true(_crossing(lambda size: below(size) <= edge))
     return min(low, value), max(high, value)
+
+
+def _if_all_lean_alike(value: float, ratios: Floats, noise: Floats, ideal: Floats, confidence: float) -> float:
+    """Returns the largest mean skew that could be, were one group as large at the top of every ranking.
+
+    Few items in several rankings lean to and fro by chance. Scaled, such ratios vary less in the mean than ratios that
+    all lean towards one group, and they never lean towards a group that chance has made rare at the top. So this truth,
+    too, is refuted only where it makes a mean as small as the observed one unlikely, or a mean ratio of that group as
+    small as the observed one.
+    """
+    edge, highest = CAUTION * (1 - confidence) / 2, 0.0
+    means, observed = noise.mean(axis=1), ratios.mean(axis=0)
+    for group, share in enumerate(ideal):
+        direction = np.where(np.arange(len(ideal)) == group, 1.0, -share / (1 - share))
+
+        def refuted(size: float, group: int = group, direction: Floats = direction) -> bool:
+            skews = mean_max(1 + size * direction + noise)
+            is_rarely_as_small = (skews <= value + 1e-12).mean() <= edge
+            return bool(is_rarely_as_small or (1 + size + means[:, group] <= observed[group] + 1e-12).mean() <= edge)
+
+        highest = max(highest, float(np.log(min(1 + _crossing(refuted), 1 / share))))
+    return highest
 
 
 def _crossing(reaches: Callable[[float], bool]) -> float:

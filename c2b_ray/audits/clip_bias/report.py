@@ -600,12 +600,15 @@ METRICS = (
 TERMS = (
     "**KL.** Of the groups’ mean scores, scaled to sum to 1, from equal shares (Eqs.\u00a01 and 3). From finite "
     "samples it is above 0 on average however fair the model, so it is tested by permuting groups over images, with "
-    "Welch’s statistic, and its interval is the KL of all rates that this test does not reject (Fieller’s): it begins "
-    "at 0 just where equality is not rejected. Questions and captions of one image stay together. Captions that are "
-    "spelt alike are one text to be retrieved.",
+    "Welch’s statistic, and its interval is the KL of all rates that this test does not reject (Fieller’s), and that a "
+    "group whose scores are nearly all 0 may have by a score test: it begins at 0 wherever equality is not rejected. "
+    "Questions and captions of one image stay together. Captions that are spelt alike are one text to be retrieved.",
     "**MaxSkew.** Eq.\u00a02, averaged over the descriptions; the share over all ranked images is the ideal one. In "
     "small datasets and groups k is cut to a share of the images. Groups are shuffled over images, all rankings at "
-    "once; the interval says which multiples of the observed skews the average can come from.",
+    "once; the interval says which multiples of the observed skews the average can come from, and which skew that all "
+    "descriptions share.",
+    "**Images.** They are taken as independent, except that copies of a picture count as one. Several photographs of "
+    "one person are alike without being copies: with them, intervals are too narrow and p and q too small.",
     "**Bias amplification.** Eqs.\u00a04 to 6, without questions whose answers are binary, numbers, or not among the "
     "most frequent. Chance is truth and prediction changing places, an image at a time, with the directions taken "
     "anew.",

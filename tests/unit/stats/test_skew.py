@@ -80,6 +80,7 @@ def test_skews_agree_with_a_plain_reading_of_the_formulas(groups):
     assert ndkl(renamed) == pytest.approx(ndkl(groups), abs=1e-15)
 
 
+FEWER = Chance(permutations=100, resamples=100)
 QUICK = Chance(permutations=200, resamples=200)
 
 
@@ -117,6 +118,23 @@ def test_intervals_hold_the_value_of_the_population():
     found = [mean_max_skew(order, groups, 2, 50, QUICK) for groups, order in samples]
     assert np.mean([one.low <= true <= one.high for one in found]) >= 0.85
     assert np.mean([one.p_value <= 0.05 for one in found]) > 0.9
+
+
+@pytest.mark.parametrize(("texts", "alike"), [(6, True), (6, False), (1, True)])
+def test_the_upper_limit_holds_where_few_texts_and_items_hide_which_way_all_lean(texts, alike):
+    """Multiples of the observed ratios alone ended below the truth in .12 to .19 of samples."""
+    random = np.random.default_rng(41)
+    signs = 1 if alike else np.where(np.arange(texts) % 2, 1, -1)[:, None]
+
+    def drawn_of(each):
+        groups = np.repeat([0, 1], each)
+        scores = 0.5 * signs * groups + 0.5 * random.normal(size=2 * each) + random.normal(size=(texts, 2 * each))
+        return groups, np.argsort(-scores, axis=1)
+
+    groups, order = drawn_of(60_000)
+    true = np.mean([max_skew(groups[one], 12_000) for one in order])
+    found = [mean_max_skew(order, groups, 2, 8, FEWER) for groups, order in (drawn_of(40) for _ in range(100))]
+    assert np.mean([one.high < true for one in found]) <= 0.1
 
 
 @pytest.mark.long
@@ -166,7 +184,6 @@ def test_texts_that_lean_apart_are_beyond_chance_and_their_leads_say_that_they_l
     assert np.mean([one.value > one.expected_high for one in values]) == pytest.approx(0.05, abs=0.08)
 
 
-FEWER = Chance(permutations=100, resamples=100)
 TEXTS = 6
 
 

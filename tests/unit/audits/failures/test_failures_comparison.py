@@ -6,12 +6,15 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from failures_recipes import CRAYFISH, FLY, Recipe
 from synthetic_failures import make_run
 
-from c2b_ray.audits.gate import failed
+from c2b_ray.audits.failures.comparison import compared_hypotheses
+from c2b_ray.audits.gate import GateCell, failed
+from c2b_ray.audits.gate import check as gates_checked
 from c2b_ray.audits.runs import check, compare, export
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.tables.failures import FAILURES_COMPARISON
@@ -152,3 +155,23 @@ def test_a_finding_whose_rate_no_image_was_left_to_measure_fails_the_gate_on_fin
     assert failed(check(run, ["fly/bee/*:failure"]))
     rates = check(run, ["fly/bee/*:rate>0.001"])
     assert [(one.cell, one.outcome) for one in rates if one.outcome != "skipped"] == [("every cell", "failed")]
+
+
+def test_a_classifier_that_did_not_change_hardly_ever_fails_a_gate_on_changes():
+    """30 captions, drawn anew for both runs; a gate on an interval allows for no number of captions."""
+    random, failing = np.random.default_rng(3), {"worse": 0, "better": 0, "difference_low>0": 0}
+    for _ in range(60):
+        rates, draws = random.uniform(0, 0.3, 30), random.integers(20, 400, 30)
+
+        def run(rates=rates, draws=draws):
+            unknown = {"q_value": None, "verdict": "failure", "doubts": []}
+            keys = [{"label": "a", "target": None, "caption": f"c{i}", "generator": "g"} for i in range(30)]
+            counts = zip(keys, random.binomial(draws, rates).tolist(), draws.tolist(), strict=True)
+            return [{**key, "failures": f, "draws": n, "rate": f / n, **unknown} for key, f, n in counts]
+
+        rows = compared_hypotheses(run(), run(), 0.05).to_pylist()
+        cells = [GateCell("m", row["caption"], {**row, "n": row["draws_b"]}) for row in rows]
+        for gate in failing:
+            failing[gate] += failed(gates_checked([gate], cells, allow_unchecked=True))
+    assert max(failing["worse"], failing["better"]) <= 5  # of 60 at most 3 on average
+    assert failing["difference_low>0"] > 5  # so the guide advises against it
