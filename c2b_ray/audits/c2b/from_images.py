@@ -35,7 +35,7 @@ from c2b_ray.steps.synonyms import Words, key
 from c2b_ray.storage import files, is_remote, resolve
 from c2b_ray.storage.confined import located, path_below
 from c2b_ray.storage.folders import is_image
-from c2b_ray.storage.labelled import IMAGE, SAMPLE, TARGET, LabelledTable, class_names, labels_in
+from c2b_ray.storage.labelled import IMAGE, SAMPLE, TARGET, LabelledTable, are_marks, class_names, labels_in
 from c2b_ray.storage.labelled_rows import LABEL, SPLITS, TABLES, FilesByName, Rows, open_rows
 from c2b_ray.storage.manifest import read_yaml
 from c2b_ray.storage.s3 import file_info
@@ -382,8 +382,9 @@ def drafted(
     for name, spec in specs.items():
         check_spec(f"classifier.{name}" if len(specs) > 1 else "classifier", "classifier", spec)
     descriptions = {name: described(spec) for name, spec in specs.items()}
-    labels = next(iter(descriptions.values())).labels
-    table, columns = _table(location, choices, labels)
+    first = next(iter(descriptions.values()))
+    labels = first.labels
+    table, columns = _table(location, choices, first)
     counts = _counts(table)
     matching = match_classes(list(counts), labels, _numbered(table, counts, location))
     _refuse_other_labels(descriptions, matching, list(counts))
@@ -461,13 +462,16 @@ Columns = dict[str, str | list[str]]
 """`image` and `target_class` → what the table calls them; for classes that have a column each, these."""
 
 
-def _table(location: str, choices: Choices, labels: Sequence[str]) -> tuple[LabelledTable, Columns]:
+def _table(location: str, choices: Choices, classifier: Description) -> tuple[LabelledTable, Columns]:
     """Returns the labelled table with its columns and its root, and the columns that have to be named."""
     rows = open_rows(location, FIELD)
     choice_of_role = {IMAGE: choices.image, TARGET: choices.target_class}
     column_of_role = {role: _named(role, name, rows) for role, name in choice_of_role.items() if name is not None}
     image = column_of_role.get(IMAGE) or _image_column(rows, location)
-    target = column_of_role.get(TARGET) or _class_column(rows, location, image, labels)
+    if (chosen := column_of_role.get(TARGET)) is not None:
+        target = _of_one_label(rows, chosen, classifier)
+    else:
+        target = _class_column(rows, location, image, classifier.labels)
     columns: Columns = {role: name for role, name in ((IMAGE, image), (TARGET, target)) if role != name}
     if rows.folder == resolve(location)[1].rstrip("/") and target == LABEL:  # a folder's own name for its classes
         del columns[TARGET]
@@ -485,6 +489,25 @@ def _named(role: str, name: str, rows: Rows) -> str:
         option = "--image-column" if role == IMAGE else "--class-column"
         raise ConfigError(option, f"the table has no column {name!r}; {nearest(name, rows.schema.names)}")
     return name
+
+
+def _of_one_label(rows: Rows, column: str, classifier: Description) -> str | list[str]:
+    """Returns a column of classes, in a list where it says with 0 and 1 whether an image shows the label that it is
+    called like. Raises ConfigError where its numbers would be taken for those of outputs that they are not."""
+    forms = list(map(normalise, classifier.labels))
+    if normalise(column) not in forms or not are_marks(rows.columns([column])[column]):
+        return column
+    if classifier.head == "sigmoid":
+        return [column.strip()]
+    if len(forms) == 2 and forms[1] == normalise(column):  # 0 and 1 are the numbers of the outputs
+        return column
+    raise ConfigError(
+        "--class-column",
+        f"{column!r} says with 0 and 1 whether an image shows {column.strip()}, and the classifier's labels "
+        f"({_few(classifier.labels)}) exclude each other: 0 would stand for {classifier.labels[0]}. Write a column "
+        "with the label of each image; or add ?head=sigmoid to the classifier's spec if each output is a label of its "
+        "own",
+    )
 
 
 def _bare(name: str) -> str:
@@ -551,9 +574,11 @@ def _class_column(rows: Rows, location: str, image: str, labels: Sequence[str]) 
     candidates = _usual(names, CLASS_NAMES) or numbered or _columns_of_labels(rows, names, labels)
     label_forms = set(map(normalise, labels))
     if not candidates:
-        marks = [name.strip() for name in names if normalise(name) in label_forms and _has_marks(rows, name)]
+        called_so = [name for name in names if normalise(name) in label_forms]
+        marks = [name for name in called_so if are_marks(rows.columns([name])[name])]
         if len(marks) > 1:
-            return marks
+            _refuse_other_marks(rows, location, [name for name in called_so if name not in marks])
+            return [name.strip() for name in marks]
         raise ConfigError(
             "--class-column",
             f"no column of {location} is called as columns of classes are; name it: {', '.join(names[:20]) or 'none'}. "
@@ -571,9 +596,18 @@ def _class_column(rows: Rows, location: str, image: str, labels: Sequence[str]) 
     return candidates[shares.index(max(shares))]
 
 
-def _has_marks(rows: Rows, column: str) -> bool:
-    values = rows.columns([column])[column].unique().to_pylist()
-    return {str(value).strip() for value in values} <= {"0", "1", "0.0", "1.0", "False", "True"}
+def _refuse_other_marks(rows: Rows, location: str, columns: Sequence[str]) -> None:
+    """Raises ConfigError for a column that is called like a label, beside columns of 0 and 1, and holds other values:
+    its label would not be audited, and nobody would be told."""
+    for name in columns:
+        values = [str(one).strip() for one in rows.columns([name])[name].unique().drop_null().to_pylist()]
+        if other := next((one for one in values if one not in ("", "0", "1", "-1", "0.0", "1.0", "-1.0")), None):
+            raise ConfigError(
+                "--class-column",
+                f"{location}: column {name!r} is called like a label, and holds {other!r}; expected 0 and 1, as in the "
+                "columns of other labels. Correct or rename it, or name the columns of classes in an audit file: "
+                "`columns: {target_class: [red, green]}` under `images`",
+            )
 
 
 def _columns_of_labels(rows: Rows, columns: Sequence[str], labels: Sequence[str]) -> list[str]:

@@ -158,6 +158,23 @@ def test_columns_of_0_and_1_that_are_called_like_labels_are_the_classes(tmp_path
     assert any("from the columns of 0 and 1 bus, boat" in line for line in draft.summary)
 
 
+def test_a_column_of_0_and_1_of_one_label_is_no_column_of_numbers_of_outputs(tmp_path):
+    """Else 1 of the column `boat`, the second label, would stand for the second label whatever the column is called."""
+    folder_of(tmp_path / "photos", bus=2, boat=2)
+    rows = [(f"{name}/{n}.png", int(name == "bus"), n, n) for name in ("bus", "boat") for n in range(2)]
+    table = table_of(tmp_path / "photos/t.csv", ["image", "bus", "boat", "chair"], rows)
+    with pytest.raises(ConfigError, match=r"--class-column: 'bus' says with 0 and 1 whether .* 0 would stand for bus"):
+        drafted(table, CONTROL, Choices(target_class="bus"))
+
+
+def test_a_column_that_is_called_like_a_label_is_not_left_out_in_silence(tmp_path):
+    folder_of(tmp_path / "photos", bus=3)
+    rows = [(f"bus/{n}.png", n % 2, n == 1, n) for n in range(3)]
+    table = table_of(tmp_path / "photos/t.csv", ["image", "bus", "boat", "chair"], rows)
+    with pytest.raises(ConfigError, match=r"column 'chair' is called like a label, and holds '2'; expected 0 and 1"):
+        drafted(table, CONTROL)
+
+
 def test_one_class_each_is_one_class_however_the_table_writes_it(tmp_path):
     """A classifier whose labels exclude each other takes columns of 0 and 1 where each image has one class, and is
     audited as with one column of classes."""
