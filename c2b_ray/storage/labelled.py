@@ -391,7 +391,7 @@ class LabelledTable:
         kind = self._rows.schema.field(image).type
         if pa.types.is_struct(kind):
             return f"{image}.path" if "path" in [part.name for part in kind] else ""
-        return image if pa.types.is_string(kind) or pa.types.is_large_string(kind) else ""
+        return image if _names_files(kind) else ""
 
     @cached_property
     def left_out(self) -> OmittedRows:
@@ -484,19 +484,20 @@ class LabelledTable:
             if not isinstance(first, dict) or "path" not in first or first.get("bytes") is not None:
                 return
             column = f"{image}.path"
-        elif not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        elif not _names_files(kind):
             return
         for table in self._rows.each([column]):
-            yield from filter(None, table[column].to_pylist())
+            yield from filter(None, table[column].cast(pa.large_string()).to_pylist())
 
     def locations(self, ids: Sequence[int]) -> list[str | None]:
         """Returns the path or URI of each row's image, where that is a file of its own; None where the table holds the
         bytes, or no such file is there."""
         image = self._names[IMAGE]
         kind = self._rows.schema.field(image).type
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        if not _names_files(kind):
             return [None] * len(ids)
-        return [value and self._file(value) for value in self._rows.images(image, ids)]
+        values = self._rows.images(image, ids)
+        return [None if value is None or value == "" else self._file(str(value)) for value in values]
 
     def _file(self, name: str) -> str | None:
         relative, root = self._inside(name), self.root or self.location
@@ -538,6 +539,7 @@ class LabelledTable:
             value = value.get("bytes") or value.get("path")
         if isinstance(value, bytes):
             return (value, None) if len(value) <= MAX_BYTES else (None, f"too large: more than {MAX_BYTES} bytes")
+        value = str(value) if isinstance(value, int) else value
         if not isinstance(value, str) or not value:
             return None, "the table names no image in this row"
         name = self._inside(value)
@@ -612,7 +614,7 @@ class _Coded:
 def _place(folder: Folder, value: Any) -> str:
     """Returns where a value of the column of images lies, for messages."""
     name = value.get("path") if isinstance(value, dict) else value
-    return folder.at(name) if isinstance(name, str) else folder.at("")
+    return folder.at(str(name)) if isinstance(name, str | int) else folder.at("")
 
 
 def _row_names(first: int, count: int) -> pa.Array:
@@ -638,6 +640,11 @@ def _folders(paths: pa.Array) -> pa.Array:
     """Returns the folder of each path; null for an image without one."""
     folders = pc.replace_substring_regex(paths.cast(pa.string()), pattern="/?[^/]*$", replacement="")
     return pc.if_else(pc.equal(folders, ""), pa.scalar(None, pa.string()), folders)
+
+
+def _names_files(kind: pa.DataType) -> bool:
+    """Tells whether a column may name files: as texts, or as whole numbers."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind))
 
 
 def _is_label(kind: pa.DataType) -> bool:

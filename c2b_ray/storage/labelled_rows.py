@@ -129,13 +129,15 @@ def _files_below(filesystem: fs.FileSystem, path: str, left_out: OmittedRows) ->
 class FilesByName:
     """The pictures below a folder, for names that lack their ending or have another one, or lack folders on the way: a
     table may name `ISIC_0024306` where `part_1/ISIC_0024306.jpg` is meant, or a path of the machine that it was written
-    on."""
+    on. A name that is a whole number may lack the zeros before it, which columns of numbers do not keep."""
 
     def __init__(self, filesystem: fs.FileSystem, folder: str) -> None:
         self._of_stem: dict[str, list[str]] = {}
         for path in sorted(_files_below(filesystem, folder.rstrip("/"), OmittedRows())):
             if is_image(path):
-                self._of_stem.setdefault(posixpath.basename(posixpath.splitext(path)[0]), []).append(path)
+                self._of_stem.setdefault(_without_zeros(posixpath.basename(posixpath.splitext(path)[0])), []).append(
+                    path
+                )
 
     def paths_of(self, names: Iterable[str]) -> dict[str, str]:
         """Returns the path of each name that one picture has and that is the only name of this picture: paths of
@@ -149,10 +151,21 @@ class FilesByName:
         are."""
         name = same_form(name)
         stem = posixpath.splitext(name)[0] if is_image(name) else name
-        paths = self._of_stem.get(posixpath.basename(stem), ())
+        paths = self._of_stem.get(_without_zeros(posixpath.basename(stem)), ())
+        if _is_whole(name):  # 1.jpg and 001.jpg are both the number 1
+            return paths[0] if len(paths) == 1 else None
         called_so = [path for path in paths if _ends_alike(posixpath.splitext(path)[0], stem)]
         exactly = [path for path in called_so if path == name or path.endswith(f"/{name}")]
         return (exactly or called_so)[0] if len(exactly or called_so) == 1 else None
+
+
+def _is_whole(name: str) -> bool:
+    return name.isascii() and name.isdecimal()
+
+
+def _without_zeros(name: str) -> str:
+    """Returns a whole number without the zeros before it, and any other name as it is."""
+    return (name.lstrip("0") or "0") if _is_whole(name) else name
 
 
 def _ends_alike(path: str, name: str) -> bool:

@@ -553,16 +553,19 @@ def _image_column(rows: Rows, location: str) -> str:
     return candidates[0]
 
 
-def _columns_of_files(rows: Rows, location: str, columns: Sequence[str]) -> list[str]:
-    """Returns the columns whose first values are all names of images below the table's folder, each of another one."""
-    sample = next(iter(rows.each(list(columns))), pa.table({})) if columns else pa.table({})
+def _columns_of_files(rows: Rows, location: str, texts: Sequence[str]) -> list[str]:
+    """Returns the columns whose first values are all names of images below the table's folder, each of another one:
+    those of texts, else those of whole numbers."""
+    numbers = [field.name for field in rows.schema if pa.types.is_integer(field.type)]
     by_name = FilesByName(resolve(location)[0], rows.folder)
-    result = []
-    for name in sample.column_names:
-        values = sample[name].drop_null().to_pylist()[:SAMPLE]
-        paths = {by_name.path_of(value) for value in values}
-        if values and None not in paths and len(paths) == len(set(values)) > len(values) / 2:
-            result.append(name)
+    result: list[str] = []
+    for columns in filter(None, (texts, numbers)):
+        sample = next(iter(rows.each(list(columns))), pa.table({}))
+        for name in sample.column_names if not result else ():
+            values = sample[name].drop_null()[:SAMPLE].cast(pa.string()).to_pylist()
+            paths = {by_name.path_of(value) for value in values}
+            if values and None not in paths and len(paths) == len(set(values)) > len(values) / 2:
+                result.append(name)
     return result
 
 

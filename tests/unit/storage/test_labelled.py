@@ -170,6 +170,30 @@ def test_a_name_that_several_files_have_is_an_error_of_its_row(tmp_path):
     assert "or several are" in rows[0]["error"]
 
 
+@pytest.mark.parametrize("kind", ["csv", "int64", "uint16"])
+def test_a_whole_number_names_the_one_file_of_this_number(tmp_path, kind):
+    """A column of numbers holds 12 where the file is called 00012.jpg; 7.jpg and 007.jpg are both the number 7."""
+    for name in ("00012.jpg", "a/30.png", "7.jpg", "b/007.jpg", "0.jpg", "c/12x.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+    numbers = [12, 30, 7, 0, 300, None]
+    if kind == "csv":
+        path = tmp_path / "t.csv"
+        path.write_text("image,target_class\n" + "".join(f"{'' if n is None else n},bus\n" for n in numbers))
+    else:
+        path = tmp_path / "t.parquet"
+        columns = {"image": pa.array(numbers, getattr(pa, kind)()), "target_class": ["bus"] * len(numbers)}
+        pq.write_table(pa.table(columns), path)
+    table = LabelledTable(str(path))
+    rows = table.fetch(range(len(numbers))).to_pylist()
+    assert [row["bytes"] for row in rows] == [b"00012.jpg", b"a/30.png", None, b"0.jpg", None, None]
+    assert [row["key"] for row in rows] == ["12", "30", "7", "0", "300", "row 5"]
+    assert "or several are" in rows[2]["error"]
+    assert "names no image" in rows[5]["error"]
+    assert table.locations([0, 2, 5]) == [str(tmp_path / "00012.jpg"), None, None]
+    assert any("such as 12 as 00012.jpg" in note for note in table.left_out.notes)
+
+
 def test_two_names_do_not_stand_for_one_file(tmp_path):
     """The folders that tell them apart were left behind on another machine."""
     (tmp_path / "0.jpg").write_bytes(b"0")

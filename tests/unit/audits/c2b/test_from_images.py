@@ -148,6 +148,18 @@ def test_columns_without_usual_names_are_found_by_what_they_hold(tmp_path):
     assert "root" not in draft.fields["images"]  # the names are looked up below the table's folder
 
 
+def test_a_column_of_whole_numbers_may_name_the_images(tmp_path):
+    """No other column of numbers does, and none where one of texts does."""
+    folder_of(tmp_path / "photos", bus=4, boat=4)
+    for number, path in enumerate(sorted((tmp_path / "photos").glob("*/*.png"))):
+        path.rename(path.with_name(f"{number + 8:05}.png"))
+    columns = {"image_id": [*range(8, 16)], "label": ["boat"] * 4 + ["bus"] * 4, "size": [*range(8)]}
+    for further in ({}, {"name": [f"{number:05}" for number in range(8, 16)]}):
+        pq.write_table(pa.table(columns | further), tmp_path / "photos/t.parquet")
+        named = drafted(tmp_path / "photos/t.parquet", CONTROL).fields["images"]["columns"]["image"]
+        assert named == next(iter(further), "image_id")
+
+
 def test_columns_of_0_and_1_that_are_called_like_labels_are_the_classes(tmp_path):
     """As Roboflow and ISIC write them, the former with a space behind each comma."""
     folder_of(tmp_path / "photos", bus=1, boat=1)
