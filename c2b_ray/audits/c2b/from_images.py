@@ -52,6 +52,8 @@ _HOW = ("name", "number", "spelling", "numbered name", "kind", "synonym")
 _NEAREST = 3
 _NUMBERED = re.compile(r"(?:n\d{8}|\d{1,4})[\s._-]+(?=\D)")
 """What folders may have before a class's name: `001.Black_footed_Albatross` (CUB), `n02085620-Chihuahua` (dogs)."""
+_COUNTER = re.compile(r"^[\d\W_]+|[\d\W_]+$")
+"""What the name of a file may have around that of a class: `cat.0`, `dog_12`, `0007-frog`."""
 _SYNSET = re.compile(r"n\d{8}")
 _SPLITS = SPLITS | {"training", "testing"}
 _NO_LABEL = "no label is called so"
@@ -385,11 +387,11 @@ def drafted(
     first = next(iter(descriptions.values()))
     labels = first.labels
     table, columns = _table(location, choices, first)
-    counts = _counts(table)
+    counts = _counts(table, labels)
     matching = match_classes(list(counts), labels, _numbered(table, counts, location))
     _refuse_other_labels(descriptions, matching, list(counts))
     if not matching.matches:
-        raise _no_class(matching, labels, location)
+        raise _no_class(matching, labels, table)
     classes = [class_match.target_class for class_match in matching.matches]
     images: dict[str, Any] = {"source": "labelled", "table": location}
     images |= {"columns": columns} if columns else {}
@@ -664,8 +666,11 @@ def _root(table: LabelledTable, location: str, folder: str) -> str | None:
     )
 
 
-def _counts(table: LabelledTable) -> dict[str, int]:
-    """Returns class → images, in the most frequent spelling of each class, sorted."""
+def _counts(table: LabelledTable, labels: Sequence[str]) -> dict[str, int]:
+    """Returns class → images, in the most frequent spelling of each class, sorted.
+
+    `labels`: the classifier's, which files may be named after. Raises SourceError where no image has a class.
+    """
     column = table.labels[TARGET].cast(pa.string())
     if table.has_several:
         column = pa.array([name for text in column.to_pylist() for name in labels_in(text)], pa.string())
@@ -674,10 +679,32 @@ def _counts(table: LabelledTable) -> dict[str, int]:
     for row in pc.value_counts(column.drop_null()).to_pylist():
         counts[spelt[normalise(row["values"])]] += row["counts"]
     if not counts:
-        remedy = f"{_tables_named(table.location)}put each class's images into a folder of its name, or write a table "
-        remedy += "with a row for each image: its file and its class"
+        remedy = f"{_tables_named(table.location)}put each class's images into a folder of its name, or "
+        remedy += _table_of_names(table, labels) or "write a table with a row for each image: its file and its class"
         raise SourceError(f"{table.location}: no image has a class; {remedy}")
     return counts
+
+
+def _table_of_names(table: LabelledTable, labels: Sequence[str]) -> str:
+    """Returns the remedy of images in whose names most classes are labels, such as cat.0.jpg; "" for any others. Images
+    get no class by it: a file may be named after what it shows, or after what it was taken for."""
+    if is_unnamed(labels):
+        return ""
+    files_of_class: dict[str, str] = {}
+    for path in table.paths():
+        stem = posixpath.splitext(posixpath.basename(path))[0]
+        files_of_class.setdefault(_COUNTER.sub("", stem), path)
+    files_of_class.pop("", None)
+    if not 2 <= len(files_of_class) <= MOST_CLASSES:
+        return ""
+    matches = match_classes(list(files_of_class), labels).matches
+    if len(matches) < max(2, len(files_of_class) / 2):
+        return ""
+    rows = [f"{files_of_class[one.target_class]},{one.target_class}" for one in matches[:2]]
+    return (
+        "write a table with a row for each image, since the names of the files seem to hold the classes: a text file "
+        f"that ends in .csv, with the line file,label and then lines such as {rows[0]} and {rows[1]}"
+    )
 
 
 def _tables_named(location: str) -> str:
@@ -710,7 +737,8 @@ def _refuse_other_labels(
             )
 
 
-def _no_class(matching: LabelMatches, labels: Sequence[str], location: str) -> ConfigError:
+def _no_class(matching: LabelMatches, labels: Sequence[str], table: LabelledTable) -> ConfigError:
+    location = table.location
     if is_unnamed(labels):
         count = f"it has {len(labels):,} outputs, and {location} {len(matching.unmatched):,} classes"
         return ConfigError("classifier", f"{count}; {NAME_LABELS}")
@@ -726,7 +754,8 @@ def _no_class(matching: LabelMatches, labels: Sequence[str], location: str) -> C
         )
     close = [name for class_match in matching.unmatched for name in class_match.nearest]
     hint = f"the nearest labels: {', '.join(dict.fromkeys(close))}" if close else f"its labels: {_few(labels)}"
-    remedy = f"{_tables_named(location)}write an audit file with `label_map`, or rename the classes"
+    map_or_rename = "write an audit file with `label_map`, or rename the classes"
+    remedy = f"{_tables_named(location)}{_table_of_names(table, labels) or map_or_rename}"
     return ConfigError(
         "classes",
         f"no class of {location} is a label of the classifier ({examples}); {hint}. {remedy[0].upper()}{remedy[1:]}",

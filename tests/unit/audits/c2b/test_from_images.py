@@ -353,8 +353,25 @@ def test_a_table_beside_images_without_classes_is_named(tmp_path):
     with pytest.raises(SourceError, match=r"no image has a class; audit a table .*labels\.csv;"):
         drafted(tmp_path, CONTROL)
     (tmp_path / "empty.csv").write_text("file,label\na.png,\n")
-    with pytest.raises(SourceError, match="no image has a class; put each class's images"):
+    with pytest.raises(SourceError, match=r"no image has a class; put each class's images.* or write a table with a"):
         drafted(tmp_path / "empty.csv", CONTROL)
+
+
+@pytest.mark.parametrize("folder", ["set", "set/images"])
+@pytest.mark.parametrize("form", ["{}.{}.png", "{}_{}.png", "{1}-{0}.png", "{}{:04}.png"])
+def test_classes_in_the_names_of_files_are_told_as_a_remedy_and_never_taken(tmp_path, folder, form):
+    (tmp_path / folder).mkdir(parents=True)
+    for name in ("bus", "boat", "lorry"):
+        for number in range(3):
+            (tmp_path / folder / form.format(name, number)).write_bytes(png(number))
+    example = re.escape(f"{folder[4:]}/{form.format('boat', 0)},boat and ".removeprefix("/"))
+    with pytest.raises((SourceError, ConfigError), match=rf"rite a table .* the line file,label .* {example}"):
+        drafted(tmp_path / "set", CONTROL)
+    for path in (tmp_path / folder).iterdir():
+        path.rename(path.with_name(path.name.replace("bus", "IMG")))
+    with pytest.raises((SourceError, ConfigError)) as told:
+        drafted(tmp_path / "set", CONTROL)
+    assert "file,label" not in str(told.value)
 
 
 def test_a_table_beside_a_folder_of_images_is_named_where_no_folder_is_a_label(tmp_path):
