@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
 from c2b_ray.errors import ConfigError, SourceError
+from c2b_ray.storage import labelled_rows
 from c2b_ray.storage.confined import MAX_BYTES
 from c2b_ray.storage.labelled import LabelledTable
 
@@ -192,6 +194,21 @@ def test_a_whole_number_names_the_one_file_of_this_number(tmp_path, kind):
     assert "names no image" in rows[5]["error"]
     assert table.locations([0, 2, 5]) == [str(tmp_path / "00012.jpg"), None, None]
     assert any("such as 12 as 00012.jpg" in note for note in table.left_out.notes)
+
+
+def test_many_images_of_one_name_are_told_apart_by_their_folders_in_little_time(tmp_path, monkeypatch):
+    """CheXpert calls 200,000 images view1_frontal.jpg: to compare each name with each of them would take hours."""
+    paths = [f"train/patient{number:05}/study1/view1_frontal.jpg" for number in range(20_000)]
+    monkeypatch.setattr(labelled_rows, "_files_below", lambda *_: {*paths})
+    by_name = labelled_rows.FilesByName(fs.LocalFileSystem(), str(tmp_path))
+    started = time.process_time()
+    for form in ("CheXpert-v1.0-small/{}", "{}"):
+        found = by_name.paths_of(form.format(path) for path in paths)
+        assert found == {form.format(path): path for path in paths}
+    assert by_name.paths_of(path.removeprefix("train/") for path in paths).keys() == {path[6:] for path in paths}
+    assert by_name.path_of("study1/view1_frontal.jpg") is None
+    assert by_name.path_of("elsewhere/patient00001/study1/view1_frontal.jpg") is None
+    assert time.process_time() - started < 10
 
 
 def test_two_names_do_not_stand_for_one_file(tmp_path):
