@@ -124,6 +124,20 @@ def joined_marks(columns: Sequence[pa.Array], names: Sequence[str], where: str, 
     )
 
 
+def _refuse_signs(column: pa.ChunkedArray, name: str, where: str) -> None:
+    """Raises SourceError where a column holds −1 and never 0: CelebA's −1 says that an image does not show the label,
+    and would be taken for what is not known."""
+    try:
+        values = _numbers(column.unique())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # told with the row that holds the value
+        return
+    if UNCERTAIN in values and 0 not in values:
+        raise SourceError(
+            f"{where}: column {name!r} holds -1 and never 0. Write 0 where -1 says that an image does not show it, as "
+            "in CelebA; leave the field blank where it is not known, as in CheXpert"
+        )
+
+
 UNCERTAIN = -1
 """What CheXpert and others write where a label is not certain."""
 
@@ -284,6 +298,8 @@ class LabelledTable:
             raise ConfigError(self._columns, f"target_class: {target!r}, but there is a column {clash!r} too")
         columns = {name: _Coded(class_names(schema, name)) for name in names}
         columns = {target: _Coded(class_names(schema, target), self.has_several), **columns}
+        for name in self._marks:
+            _refuse_signs(self._rows.columns([name])[name], name, self.location)
         row = 0
         for table in self._rows.each([*(self._marks or [target]), *names]):
             columns[target].add(self._several(table, row) if self.has_several else table[target])

@@ -364,7 +364,8 @@ def test_cells_of_several_labels_hold_each_image_of_a_label(world: World) -> Non
             "image,car,person,weather\n0.png,1,,sun\n",
             r"row 1: 'person' is blank.* Write 0 .* `--class-column 'person'`",
         ),
-        ("image,car,person,weather\n0.png,-1.0,0,sun\n", r"row 1: 'car' is -1.0, so it is not known.*are. Audit one"),
+        ("image,car,person\n0.png,-1.0,0\n1.png,0,1\n", r"row 1: 'car' is -1.0, so it is not known.*are. Audit one"),
+        ("image,car,person\n0.png,1,-1\n1.png,-1,1\n", r"column 'car' holds -1 and never 0. Write 0 .* CelebA"),
         ("image,car,person,weather\n0.png,yes,no,sun\n", r"column 'car' is string, expected 0 and 1"),
     ],
 )
