@@ -137,7 +137,8 @@ def _parts(rows: Rows, names: list[str], count: int) -> Iterator[pa.Table]:
 def _paths(table: LabelledTable, rows: Rows, image: str, ids: range) -> list[str | None]:
     """Returns the path of each image as the table writes it; None where it has none."""
     values = rows.images(image, ids) if table.has_paths else [None] * len(ids)
-    return [value.get("path") if isinstance(value, dict) else value for value in values]
+    paths = (value.get("path") if isinstance(value, dict) else value for value in values)
+    return [None if path is None else str(path) for path in paths]
 
 
 THERE = ("data/", "upload:", "run:")

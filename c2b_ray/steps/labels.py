@@ -125,8 +125,8 @@ def class_names_in(labels: pa.Table) -> list[str]:
 
 
 def one_class_each(labels: pa.Table) -> bool:
-    """Returns whether every row has exactly one class, as where columns of 0 and 1 say which."""
-    return all(len(labels_in(value)) == 1 for value in labels[TARGET].unique().to_pylist())
+    """Returns whether every row whose classes are known has exactly one, as where columns of 0 and 1 say which."""
+    return all(len(labels_in(value)) == 1 for value in labels[TARGET].unique().drop_null().to_pylist())
 
 
 def check_classes(labels: pa.Table, classes: Sequence[str], field: str = TABLE, named: str = "classes") -> None:

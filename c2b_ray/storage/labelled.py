@@ -42,6 +42,16 @@ SEVERAL = {b"labels": b"several"}
 """The metadata of the field of such a column."""
 
 
+def are_marks(column: pa.ChunkedArray) -> bool:
+    """Tells whether a column holds 0 and 1, and blanks or −1 where it is not known which."""
+    try:
+        values = _numbers(column.unique())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    said = {*values[~np.isnan(values)].tolist()} - {UNCERTAIN}
+    return bool(said) and said <= {0, 1}
+
+
 def has_several(field: pa.Field) -> bool:
     """Tells whether a row of the column may have several labels."""
     return bool(field.metadata) and SEVERAL.items() <= field.metadata.items()
@@ -73,27 +83,72 @@ def joined_texts(column: pa.Array, separator: str, where: str, first: int = 0) -
 
 
 def joined_marks(columns: Sequence[pa.Array], names: Sequence[str], where: str, first: int = 0) -> pa.Array:
-    """Returns the texts of columns of 0 and 1, one for each label.
+    """Returns the texts of columns of 0 and 1, one for each label. Blanks and −1 are not known: a row is null where no
+    column is.
 
-    Raises SourceError for a value that is neither, with its row and column.
+    Raises SourceError, with its row and column, for another value, and for one that is not known where others of its
+    row are: an image without a label is one that does not show it.
     """
-    marks = []
+    marks, knowns = [], []
     for name, column in zip(names, columns, strict=True):
         try:
-            trimmed = pc.utf8_trim_whitespace(column) if pa.types.is_string(column.type) else column
-            numbers = trimmed.cast(pa.float64(), safe=False)
+            numbers = _numbers(column)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SourceError(
                 f"{where}: column {name!r} is {column.type}, expected 0 and 1: one for images that show it"
             ) from error
-        ones = pc.equal(numbers, 1.0)
-        known = pc.fill_null(pc.or_(ones, pc.equal(numbers, 0.0)), False).to_numpy(zero_copy_only=False)
-        for row in np.flatnonzero(~known):
+        known = (numbers == 0) | (numbers == 1)
+        for row in np.flatnonzero(~(known | np.isnan(numbers) | (numbers == UNCERTAIN))):
             raise SourceError(f"{where}: row {first + row + 1}: {name!r} is {column[row].as_py()!r}, expected 0 or 1")
-        marks.append(ones.to_numpy(zero_copy_only=False))
-    shown = np.stack(marks, axis=1)
+        marks.append(numbers == 1)
+        knowns.append(known)
+    shown, all_known = np.stack(marks, axis=1), np.stack(knowns, axis=1)
+    any_known = np.asarray(all_known.any(axis=1))
+    for row in np.flatnonzero(any_known & ~all_known.all(axis=1)):
+        at = int(np.argmin(all_known[row]))
+        value = str(columns[at][row].as_py() or "").strip()
+        zero = "" if value else "Write 0 if a blank means that an image does not show it. "
+        raise SourceError(
+            f"{where}: row {first + row + 1}: {names[at]!r} is {value or 'blank'}, so it is not known, and other "
+            f"labels of this row are. {zero}Audit one label at a time: `--class-column {names[at]!r}`, or `classes: "
+            f"[{names[at]}]` and `columns: {{target_class: [{names[at]}]}}` in an audit file, leaves out the rows "
+            "where that label is not known"
+        )
     rows = [[name for name, one in zip(names, row, strict=True) if one] for row in shown.tolist()]
-    return pa.array([_joined(row, where, number) for number, row in enumerate(rows, first + 1)], pa.string())
+    return pa.array(
+        [
+            _joined(row, where, number) if is_known else None
+            for number, (row, is_known) in enumerate(zip(rows, any_known.tolist(), strict=True), first + 1)
+        ],
+        pa.string(),
+    )
+
+
+def _refuse_signs(column: pa.ChunkedArray, name: str, where: str) -> None:
+    """Raises SourceError where a column holds −1 and never 0: CelebA's −1 says that an image does not show the label,
+    and would be taken for what is not known."""
+    try:
+        values = _numbers(column.unique())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # told with the row that holds the value
+        return
+    if UNCERTAIN in values and 0 not in values:
+        raise SourceError(
+            f"{where}: column {name!r} holds -1 and never 0. Write 0 where -1 says that an image does not show it, as "
+            "in CelebA; leave the field blank where it is not known, as in CheXpert"
+        )
+
+
+UNCERTAIN = -1
+"""What CheXpert and others write where a label is not certain."""
+
+
+def _numbers(column: pa.Array) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Returns the numbers of a column, NaN where it is blank; 0 and 1 of False and True."""
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = pc.utf8_lower(pc.utf8_trim_whitespace(column))
+        for text, number in (("", None), ("false", "0"), ("true", "1")):
+            column = pc.if_else(pc.equal(column, text), pa.scalar(number, column.type), column)
+    return np.asarray(column.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy(zero_copy_only=False))
 
 
 def _names(row: Iterable[object], names: Sequence[str] | None) -> list[str] | None:
@@ -243,6 +298,8 @@ class LabelledTable:
             raise ConfigError(self._columns, f"target_class: {target!r}, but there is a column {clash!r} too")
         columns = {name: _Coded(class_names(schema, name)) for name in names}
         columns = {target: _Coded(class_names(schema, target), self.has_several), **columns}
+        for name in self._marks:
+            _refuse_signs(self._rows.columns([name])[name], name, self.location)
         row = 0
         for table in self._rows.each([*(self._marks or [target]), *names]):
             columns[target].add(self._several(table, row) if self.has_several else table[target])
@@ -350,7 +407,7 @@ class LabelledTable:
         kind = self._rows.schema.field(image).type
         if pa.types.is_struct(kind):
             return f"{image}.path" if "path" in [part.name for part in kind] else ""
-        return image if pa.types.is_string(kind) or pa.types.is_large_string(kind) else ""
+        return image if _names_files(kind) else ""
 
     @cached_property
     def left_out(self) -> OmittedRows:
@@ -443,19 +500,20 @@ class LabelledTable:
             if not isinstance(first, dict) or "path" not in first or first.get("bytes") is not None:
                 return
             column = f"{image}.path"
-        elif not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        elif not _names_files(kind):
             return
         for table in self._rows.each([column]):
-            yield from filter(None, table[column].to_pylist())
+            yield from filter(None, table[column].cast(pa.large_string()).to_pylist())
 
     def locations(self, ids: Sequence[int]) -> list[str | None]:
         """Returns the path or URI of each row's image, where that is a file of its own; None where the table holds the
         bytes, or no such file is there."""
         image = self._names[IMAGE]
         kind = self._rows.schema.field(image).type
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        if not _names_files(kind):
             return [None] * len(ids)
-        return [value and self._file(value) for value in self._rows.images(image, ids)]
+        values = self._rows.images(image, ids)
+        return [None if value is None or value == "" else self._file(str(value)) for value in values]
 
     def _file(self, name: str) -> str | None:
         relative, root = self._inside(name), self.root or self.location
@@ -497,6 +555,7 @@ class LabelledTable:
             value = value.get("bytes") or value.get("path")
         if isinstance(value, bytes):
             return (value, None) if len(value) <= MAX_BYTES else (None, f"too large: more than {MAX_BYTES} bytes")
+        value = str(value) if isinstance(value, int) else value
         if not isinstance(value, str) or not value:
             return None, "the table names no image in this row"
         name = self._inside(value)
@@ -571,7 +630,7 @@ class _Coded:
 def _place(folder: Folder, value: Any) -> str:
     """Returns where a value of the column of images lies, for messages."""
     name = value.get("path") if isinstance(value, dict) else value
-    return folder.at(name) if isinstance(name, str) else folder.at("")
+    return folder.at(str(name)) if isinstance(name, str | int) else folder.at("")
 
 
 def _row_names(first: int, count: int) -> pa.Array:
@@ -597,6 +656,11 @@ def _folders(paths: pa.Array) -> pa.Array:
     """Returns the folder of each path; null for an image without one."""
     folders = pc.replace_substring_regex(paths.cast(pa.string()), pattern="/?[^/]*$", replacement="")
     return pc.if_else(pc.equal(folders, ""), pa.scalar(None, pa.string()), folders)
+
+
+def _names_files(kind: pa.DataType) -> bool:
+    """Tells whether a column may name files: as texts, or as whole numbers."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind))
 
 
 def _is_label(kind: pa.DataType) -> bool:

@@ -17,7 +17,7 @@ import posixpath
 import re
 import tarfile
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -129,13 +129,29 @@ def _files_below(filesystem: fs.FileSystem, path: str, left_out: OmittedRows) ->
 class FilesByName:
     """The pictures below a folder, for names that lack their ending or have another one, or lack folders on the way: a
     table may name `ISIC_0024306` where `part_1/ISIC_0024306.jpg` is meant, or a path of the machine that it was written
-    on."""
+    on. A name that is a whole number may lack the zeros before it, which columns of numbers do not keep."""
 
     def __init__(self, filesystem: fs.FileSystem, folder: str) -> None:
-        self._of_stem: dict[str, list[str]] = {}
-        for path in sorted(_files_below(filesystem, folder.rstrip("/"), OmittedRows())):
-            if is_image(path):
-                self._of_stem.setdefault(posixpath.basename(posixpath.splitext(path)[0]), []).append(path)
+        files = _files_below(filesystem, folder.rstrip("/"), OmittedRows())
+        self._stems = {path: posixpath.splitext(path)[0] for path in sorted(files) if is_image(path)}
+        self._deepest = max((stem.count("/") + 1 for stem in self._stems.values()), default=0)
+        self._of_last: dict[int, dict[str, list[str]]] = {}
+        self._of_stem, self._of_number = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+        for path, stem in self._stems.items():
+            self._of_stem[stem].append(path)
+            if _is_whole(base := posixpath.basename(stem)):
+                self._of_number[_without_zeros(base)].append(path)
+
+    def _ending_in(self, stem: str, parts: int) -> list[str]:
+        """Returns the paths whose last `parts` names are `stem`. By a table for each number of names that is asked for:
+        a data set may call each of its images view1.jpg."""
+        if parts not in self._of_last:
+            of_last: dict[str, list[str]] = {}
+            for path, whole in self._stems.items():
+                if whole.count("/") + 1 >= parts:
+                    of_last.setdefault("/".join(whole.split("/")[-parts:]), []).append(path)
+            self._of_last[parts] = of_last
+        return self._of_last[parts].get(stem, [])
 
     def paths_of(self, names: Iterable[str]) -> dict[str, str]:
         """Returns the path of each name that one picture has and that is the only name of this picture: paths of
@@ -148,15 +164,25 @@ class FilesByName:
         """Returns the path of the one picture that is called so, whatever its ending; None where none is, or several
         are."""
         name = same_form(name)
+        if _is_whole(name):  # 1.jpg and 001.jpg are both the number 1
+            numbered = self._of_number.get(_without_zeros(name), [])
+            return numbered[0] if len(numbered) == 1 else None
         stem = posixpath.splitext(name)[0] if is_image(name) else name
-        paths = self._of_stem.get(posixpath.basename(stem), ())
-        called_so = [path for path in paths if _ends_alike(posixpath.splitext(path)[0], stem)]
+        parts = stem.split("/")
+        called_so = self._ending_in(stem, len(parts)) if len(parts) <= self._deepest else []
+        for first in range(max(1, len(parts) - self._deepest), len(parts)):
+            called_so = [*called_so, *self._of_stem.get("/".join(parts[first:]), ())]
         exactly = [path for path in called_so if path == name or path.endswith(f"/{name}")]
         return (exactly or called_so)[0] if len(exactly or called_so) == 1 else None
 
 
-def _ends_alike(path: str, name: str) -> bool:
-    return path == name or path.endswith(f"/{name}") or name.endswith(f"/{path}")
+def _is_whole(name: str) -> bool:
+    return name.isascii() and name.isdecimal()
+
+
+def _without_zeros(name: str) -> str:
+    """Returns a whole number without the zeros before it, and any other name as it is."""
+    return (name.lstrip("0") or "0") if _is_whole(name) else name
 
 
 def _joined(location: str, name: str, images: pa.Table, metadata: pa.Table, left_out: OmittedRows) -> pa.Table:

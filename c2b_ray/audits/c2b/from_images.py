@@ -35,7 +35,7 @@ from c2b_ray.steps.synonyms import Words, key
 from c2b_ray.storage import files, is_remote, resolve
 from c2b_ray.storage.confined import located, path_below
 from c2b_ray.storage.folders import is_image
-from c2b_ray.storage.labelled import IMAGE, SAMPLE, TARGET, LabelledTable, class_names, labels_in
+from c2b_ray.storage.labelled import IMAGE, SAMPLE, TARGET, LabelledTable, are_marks, class_names, labels_in
 from c2b_ray.storage.labelled_rows import LABEL, SPLITS, TABLES, FilesByName, Rows, open_rows
 from c2b_ray.storage.manifest import read_yaml
 from c2b_ray.storage.s3 import file_info
@@ -52,6 +52,8 @@ _HOW = ("name", "number", "spelling", "numbered name", "kind", "synonym")
 _NEAREST = 3
 _NUMBERED = re.compile(r"(?:n\d{8}|\d{1,4})[\s._-]+(?=\D)")
 """What folders may have before a class's name: `001.Black_footed_Albatross` (CUB), `n02085620-Chihuahua` (dogs)."""
+_COUNTER = re.compile(r"^[\d\W_]+|[\d\W_]+$")
+"""What the name of a file may have around that of a class: `cat.0`, `dog_12`, `0007-frog`."""
 _SYNSET = re.compile(r"n\d{8}")
 _SPLITS = SPLITS | {"training", "testing"}
 _NO_LABEL = "no label is called so"
@@ -382,13 +384,14 @@ def drafted(
     for name, spec in specs.items():
         check_spec(f"classifier.{name}" if len(specs) > 1 else "classifier", "classifier", spec)
     descriptions = {name: described(spec) for name, spec in specs.items()}
-    labels = next(iter(descriptions.values())).labels
-    table, columns = _table(location, choices, labels)
-    counts = _counts(table)
+    first = next(iter(descriptions.values()))
+    labels = first.labels
+    table, columns = _table(location, choices, first)
+    counts = _counts(table, labels)
     matching = match_classes(list(counts), labels, _numbered(table, counts, location))
     _refuse_other_labels(descriptions, matching, list(counts))
     if not matching.matches:
-        raise _no_class(matching, labels, location)
+        raise _no_class(matching, labels, table)
     classes = [class_match.target_class for class_match in matching.matches]
     images: dict[str, Any] = {"source": "labelled", "table": location}
     images |= {"columns": columns} if columns else {}
@@ -461,13 +464,16 @@ Columns = dict[str, str | list[str]]
 """`image` and `target_class` → what the table calls them; for classes that have a column each, these."""
 
 
-def _table(location: str, choices: Choices, labels: Sequence[str]) -> tuple[LabelledTable, Columns]:
+def _table(location: str, choices: Choices, classifier: Description) -> tuple[LabelledTable, Columns]:
     """Returns the labelled table with its columns and its root, and the columns that have to be named."""
     rows = open_rows(location, FIELD)
     choice_of_role = {IMAGE: choices.image, TARGET: choices.target_class}
     column_of_role = {role: _named(role, name, rows) for role, name in choice_of_role.items() if name is not None}
     image = column_of_role.get(IMAGE) or _image_column(rows, location)
-    target = column_of_role.get(TARGET) or _class_column(rows, location, image, labels)
+    if (chosen := column_of_role.get(TARGET)) is not None:
+        target = _of_one_label(rows, chosen, classifier)
+    else:
+        target = _class_column(rows, location, image, classifier.labels)
     columns: Columns = {role: name for role, name in ((IMAGE, image), (TARGET, target)) if role != name}
     if rows.folder == resolve(location)[1].rstrip("/") and target == LABEL:  # a folder's own name for its classes
         del columns[TARGET]
@@ -485,6 +491,25 @@ def _named(role: str, name: str, rows: Rows) -> str:
         option = "--image-column" if role == IMAGE else "--class-column"
         raise ConfigError(option, f"the table has no column {name!r}; {nearest(name, rows.schema.names)}")
     return name
+
+
+def _of_one_label(rows: Rows, column: str, classifier: Description) -> str | list[str]:
+    """Returns a column of classes, in a list where it says with 0 and 1 whether an image shows the label that it is
+    called like. Raises ConfigError where its numbers would be taken for those of outputs that they are not."""
+    forms = list(map(normalise, classifier.labels))
+    if normalise(column) not in forms or not are_marks(rows.columns([column])[column]):
+        return column
+    if classifier.head == "sigmoid":
+        return [column.strip()]
+    if len(forms) == 2 and forms[1] == normalise(column):  # 0 and 1 are the numbers of the outputs
+        return column
+    raise ConfigError(
+        "--class-column",
+        f"{column!r} says with 0 and 1 whether an image shows {column.strip()}, and the classifier's labels "
+        f"({_few(classifier.labels)}) exclude each other: 0 would stand for {classifier.labels[0]}. Write a column "
+        "with the label of each image; or add ?head=sigmoid to the classifier's spec if each output is a label of its "
+        "own",
+    )
 
 
 def _bare(name: str) -> str:
@@ -530,16 +555,19 @@ def _image_column(rows: Rows, location: str) -> str:
     return candidates[0]
 
 
-def _columns_of_files(rows: Rows, location: str, columns: Sequence[str]) -> list[str]:
-    """Returns the columns whose first values are all names of images below the table's folder, each of another one."""
-    sample = next(iter(rows.each(list(columns))), pa.table({})) if columns else pa.table({})
+def _columns_of_files(rows: Rows, location: str, texts: Sequence[str]) -> list[str]:
+    """Returns the columns whose first values are all names of images below the table's folder, each of another one:
+    those of texts, else those of whole numbers."""
+    numbers = [field.name for field in rows.schema if pa.types.is_integer(field.type)]
     by_name = FilesByName(resolve(location)[0], rows.folder)
-    result = []
-    for name in sample.column_names:
-        values = sample[name].drop_null().to_pylist()[:SAMPLE]
-        paths = {by_name.path_of(value) for value in values}
-        if values and None not in paths and len(paths) == len(set(values)) > len(values) / 2:
-            result.append(name)
+    result: list[str] = []
+    for columns in filter(None, (texts, numbers)):
+        sample = next(iter(rows.each(list(columns))), pa.table({}))
+        for name in sample.column_names if not result else ():
+            values = sample[name].drop_null()[:SAMPLE].cast(pa.string()).to_pylist()
+            paths = {by_name.path_of(value) for value in values}
+            if values and None not in paths and len(paths) == len(set(values)) > len(values) / 2:
+                result.append(name)
     return result
 
 
@@ -551,9 +579,11 @@ def _class_column(rows: Rows, location: str, image: str, labels: Sequence[str]) 
     candidates = _usual(names, CLASS_NAMES) or numbered or _columns_of_labels(rows, names, labels)
     label_forms = set(map(normalise, labels))
     if not candidates:
-        marks = [name.strip() for name in names if normalise(name) in label_forms and _has_marks(rows, name)]
+        called_so = [name for name in names if normalise(name) in label_forms]
+        marks = [name for name in called_so if are_marks(rows.columns([name])[name])]
         if len(marks) > 1:
-            return marks
+            _refuse_other_marks(rows, location, [name for name in called_so if name not in marks])
+            return [name.strip() for name in marks]
         raise ConfigError(
             "--class-column",
             f"no column of {location} is called as columns of classes are; name it: {', '.join(names[:20]) or 'none'}. "
@@ -571,9 +601,18 @@ def _class_column(rows: Rows, location: str, image: str, labels: Sequence[str]) 
     return candidates[shares.index(max(shares))]
 
 
-def _has_marks(rows: Rows, column: str) -> bool:
-    values = rows.columns([column])[column].unique().to_pylist()
-    return {str(value).strip() for value in values} <= {"0", "1", "0.0", "1.0", "False", "True"}
+def _refuse_other_marks(rows: Rows, location: str, columns: Sequence[str]) -> None:
+    """Raises ConfigError for a column that is called like a label, beside columns of 0 and 1, and holds other values:
+    its label would not be audited, and nobody would be told."""
+    for name in columns:
+        values = [str(one).strip() for one in rows.columns([name])[name].unique().drop_null().to_pylist()]
+        if other := next((one for one in values if one not in ("", "0", "1", "-1", "0.0", "1.0", "-1.0")), None):
+            raise ConfigError(
+                "--class-column",
+                f"{location}: column {name!r} is called like a label, and holds {other!r}; expected 0 and 1, as in the "
+                "columns of other labels. Correct or rename it, or name the columns of classes in an audit file: "
+                "`columns: {target_class: [red, green]}` under `images`",
+            )
 
 
 def _columns_of_labels(rows: Rows, columns: Sequence[str], labels: Sequence[str]) -> list[str]:
@@ -627,8 +666,11 @@ def _root(table: LabelledTable, location: str, folder: str) -> str | None:
     )
 
 
-def _counts(table: LabelledTable) -> dict[str, int]:
-    """Returns class → images, in the most frequent spelling of each class, sorted."""
+def _counts(table: LabelledTable, labels: Sequence[str]) -> dict[str, int]:
+    """Returns class → images, in the most frequent spelling of each class, sorted.
+
+    `labels`: the classifier's, which files may be named after. Raises SourceError where no image has a class.
+    """
     column = table.labels[TARGET].cast(pa.string())
     if table.has_several:
         column = pa.array([name for text in column.to_pylist() for name in labels_in(text)], pa.string())
@@ -637,10 +679,32 @@ def _counts(table: LabelledTable) -> dict[str, int]:
     for row in pc.value_counts(column.drop_null()).to_pylist():
         counts[spelt[normalise(row["values"])]] += row["counts"]
     if not counts:
-        remedy = f"{_tables_named(table.location)}put each class's images into a folder of its name, or write a table "
-        remedy += "with a row for each image: its file and its class"
+        remedy = f"{_tables_named(table.location)}put each class's images into a folder of its name, or "
+        remedy += _table_of_names(table, labels) or "write a table with a row for each image: its file and its class"
         raise SourceError(f"{table.location}: no image has a class; {remedy}")
     return counts
+
+
+def _table_of_names(table: LabelledTable, labels: Sequence[str]) -> str:
+    """Returns the remedy of images in whose names most classes are labels, such as cat.0.jpg; "" for any others. Images
+    get no class by it: a file may be named after what it shows, or after what it was taken for."""
+    if is_unnamed(labels):
+        return ""
+    files_of_class: dict[str, str] = {}
+    for path in table.paths():
+        stem = posixpath.splitext(posixpath.basename(path))[0]
+        files_of_class.setdefault(_COUNTER.sub("", stem), path)
+    files_of_class.pop("", None)
+    if not 2 <= len(files_of_class) <= MOST_CLASSES:
+        return ""
+    matches = match_classes(list(files_of_class), labels).matches
+    if len(matches) < max(2, len(files_of_class) / 2):
+        return ""
+    rows = [f"{files_of_class[one.target_class]},{one.target_class}" for one in matches[:2]]
+    return (
+        "write a table with a row for each image, since the names of the files seem to hold the classes: a text file "
+        f"that ends in .csv, with the line file,label and then lines such as {rows[0]} and {rows[1]}"
+    )
 
 
 def _tables_named(location: str) -> str:
@@ -673,7 +737,8 @@ def _refuse_other_labels(
             )
 
 
-def _no_class(matching: LabelMatches, labels: Sequence[str], location: str) -> ConfigError:
+def _no_class(matching: LabelMatches, labels: Sequence[str], table: LabelledTable) -> ConfigError:
+    location = table.location
     if is_unnamed(labels):
         count = f"it has {len(labels):,} outputs, and {location} {len(matching.unmatched):,} classes"
         return ConfigError("classifier", f"{count}; {NAME_LABELS}")
@@ -689,7 +754,8 @@ def _no_class(matching: LabelMatches, labels: Sequence[str], location: str) -> C
         )
     close = [name for class_match in matching.unmatched for name in class_match.nearest]
     hint = f"the nearest labels: {', '.join(dict.fromkeys(close))}" if close else f"its labels: {_few(labels)}"
-    remedy = f"{_tables_named(location)}write an audit file with `label_map`, or rename the classes"
+    map_or_rename = "write an audit file with `label_map`, or rename the classes"
+    remedy = f"{_tables_named(location)}{_table_of_names(table, labels) or map_or_rename}"
     return ConfigError(
         "classes",
         f"no class of {location} is a label of the classifier ({examples}); {hint}. {remedy[0].upper()}{remedy[1:]}",

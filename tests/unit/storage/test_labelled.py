@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
 from c2b_ray.errors import ConfigError, SourceError
+from c2b_ray.storage import labelled_rows
 from c2b_ray.storage.confined import MAX_BYTES
 from c2b_ray.storage.labelled import LabelledTable
 
@@ -168,6 +170,45 @@ def test_a_name_that_several_files_have_is_an_error_of_its_row(tmp_path):
     rows = LabelledTable(str(tmp_path / "t.csv")).fetch([0, 1]).to_pylist()
     assert [row["bytes"] for row in rows] == [None, b"b/y.png"]
     assert "or several are" in rows[0]["error"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "int64", "uint16"])
+def test_a_whole_number_names_the_one_file_of_this_number(tmp_path, kind):
+    """A column of numbers holds 12 where the file is called 00012.jpg; 7.jpg and 007.jpg are both the number 7."""
+    for name in ("00012.jpg", "a/30.png", "7.jpg", "b/007.jpg", "0.jpg", "c/12x.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+    numbers = [12, 30, 7, 0, 300, None]
+    if kind == "csv":
+        path = tmp_path / "t.csv"
+        path.write_text("image,target_class\n" + "".join(f"{'' if n is None else n},bus\n" for n in numbers))
+    else:
+        path = tmp_path / "t.parquet"
+        columns = {"image": pa.array(numbers, getattr(pa, kind)()), "target_class": ["bus"] * len(numbers)}
+        pq.write_table(pa.table(columns), path)
+    table = LabelledTable(str(path))
+    rows = table.fetch(range(len(numbers))).to_pylist()
+    assert [row["bytes"] for row in rows] == [b"00012.jpg", b"a/30.png", None, b"0.jpg", None, None]
+    assert [row["key"] for row in rows] == ["12", "30", "7", "0", "300", "row 5"]
+    assert "or several are" in rows[2]["error"]
+    assert "names no image" in rows[5]["error"]
+    assert table.locations([0, 2, 5]) == [str(tmp_path / "00012.jpg"), None, None]
+    assert any("such as 12 as 00012.jpg" in note for note in table.left_out.notes)
+
+
+def test_many_images_of_one_name_are_told_apart_by_their_folders_in_little_time(tmp_path, monkeypatch):
+    """CheXpert calls 200,000 images view1_frontal.jpg: to compare each name with each of them would take hours."""
+    paths = [f"train/patient{number:05}/study1/view1_frontal.jpg" for number in range(20_000)]
+    monkeypatch.setattr(labelled_rows, "_files_below", lambda *_: {*paths})
+    by_name = labelled_rows.FilesByName(fs.LocalFileSystem(), str(tmp_path))
+    started = time.process_time()
+    for form in ("CheXpert-v1.0-small/{}", "{}"):
+        found = by_name.paths_of(form.format(path) for path in paths)
+        assert found == {form.format(path): path for path in paths}
+    assert by_name.paths_of(path.removeprefix("train/") for path in paths).keys() == {path[6:] for path in paths}
+    assert by_name.path_of("study1/view1_frontal.jpg") is None
+    assert by_name.path_of("elsewhere/patient00001/study1/view1_frontal.jpg") is None
+    assert time.process_time() - started < 10
 
 
 def test_two_names_do_not_stand_for_one_file(tmp_path):

@@ -148,6 +148,18 @@ def test_columns_without_usual_names_are_found_by_what_they_hold(tmp_path):
     assert "root" not in draft.fields["images"]  # the names are looked up below the table's folder
 
 
+def test_a_column_of_whole_numbers_may_name_the_images(tmp_path):
+    """No other column of numbers does, and none where one of texts does."""
+    folder_of(tmp_path / "photos", bus=4, boat=4)
+    for number, path in enumerate(sorted((tmp_path / "photos").glob("*/*.png"))):
+        path.rename(path.with_name(f"{number + 8:05}.png"))
+    columns = {"image_id": [*range(8, 16)], "label": ["boat"] * 4 + ["bus"] * 4, "size": [*range(8)]}
+    for further in ({}, {"name": [f"{number:05}" for number in range(8, 16)]}):
+        pq.write_table(pa.table(columns | further), tmp_path / "photos/t.parquet")
+        named = drafted(tmp_path / "photos/t.parquet", CONTROL).fields["images"]["columns"]["image"]
+        assert named == next(iter(further), "image_id")
+
+
 def test_columns_of_0_and_1_that_are_called_like_labels_are_the_classes(tmp_path):
     """As Roboflow and ISIC write them, the former with a space behind each comma."""
     folder_of(tmp_path / "photos", bus=1, boat=1)
@@ -156,6 +168,23 @@ def test_columns_of_0_and_1_that_are_called_like_labels_are_the_classes(tmp_path
     assert draft.fields["classes"] == ["boat", "bus"]
     assert draft.fields["images"]["columns"] == {"image": "filename", "target_class": ["bus", "boat"]}
     assert any("from the columns of 0 and 1 bus, boat" in line for line in draft.summary)
+
+
+def test_a_column_of_0_and_1_of_one_label_is_no_column_of_numbers_of_outputs(tmp_path):
+    """Else 1 of the column `boat`, the second label, would stand for the second label whatever the column is called."""
+    folder_of(tmp_path / "photos", bus=2, boat=2)
+    rows = [(f"{name}/{n}.png", int(name == "bus"), n, n) for name in ("bus", "boat") for n in range(2)]
+    table = table_of(tmp_path / "photos/t.csv", ["image", "bus", "boat", "chair"], rows)
+    with pytest.raises(ConfigError, match=r"--class-column: 'bus' says with 0 and 1 whether .* 0 would stand for bus"):
+        drafted(table, CONTROL, Choices(target_class="bus"))
+
+
+def test_a_column_that_is_called_like_a_label_is_not_left_out_in_silence(tmp_path):
+    folder_of(tmp_path / "photos", bus=3)
+    rows = [(f"bus/{n}.png", n % 2, n == 1, n) for n in range(3)]
+    table = table_of(tmp_path / "photos/t.csv", ["image", "bus", "boat", "chair"], rows)
+    with pytest.raises(ConfigError, match=r"column 'chair' is called like a label, and holds '2'; expected 0 and 1"):
+        drafted(table, CONTROL)
 
 
 def test_one_class_each_is_one_class_however_the_table_writes_it(tmp_path):
@@ -324,8 +353,25 @@ def test_a_table_beside_images_without_classes_is_named(tmp_path):
     with pytest.raises(SourceError, match=r"no image has a class; audit a table .*labels\.csv;"):
         drafted(tmp_path, CONTROL)
     (tmp_path / "empty.csv").write_text("file,label\na.png,\n")
-    with pytest.raises(SourceError, match="no image has a class; put each class's images"):
+    with pytest.raises(SourceError, match=r"no image has a class; put each class's images.* or write a table with a"):
         drafted(tmp_path / "empty.csv", CONTROL)
+
+
+@pytest.mark.parametrize("folder", ["set", "set/images"])
+@pytest.mark.parametrize("form", ["{}.{}.png", "{}_{}.png", "{1}-{0}.png", "{}{:04}.png"])
+def test_classes_in_the_names_of_files_are_told_as_a_remedy_and_never_taken(tmp_path, folder, form):
+    (tmp_path / folder).mkdir(parents=True)
+    for name in ("bus", "boat", "lorry"):
+        for number in range(3):
+            (tmp_path / folder / form.format(name, number)).write_bytes(png(number))
+    example = re.escape(f"{folder[4:]}/{form.format('boat', 0)},boat and ".removeprefix("/"))
+    with pytest.raises((SourceError, ConfigError), match=rf"rite a table .* the line file,label .* {example}"):
+        drafted(tmp_path / "set", CONTROL)
+    for path in (tmp_path / folder).iterdir():
+        path.rename(path.with_name(path.name.replace("bus", "IMG")))
+    with pytest.raises((SourceError, ConfigError)) as told:
+        drafted(tmp_path / "set", CONTROL)
+    assert "file,label" not in str(told.value)
 
 
 def test_a_table_beside_a_folder_of_images_is_named_where_no_folder_is_a_label(tmp_path):

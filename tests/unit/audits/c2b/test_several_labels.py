@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -20,6 +21,7 @@ from PIL import Image
 from sklearn import metrics as oracle
 
 import c2b_ray
+from c2b_ray.audits.c2b.from_images import Choices, drafted
 from c2b_ray.audits.c2b.report.summary import summary
 from c2b_ray.audits.c2b.scoring.metric import labelled_images
 from c2b_ray.errors import ConfigError, SourceError
@@ -358,7 +360,12 @@ def test_cells_of_several_labels_hold_each_image_of_a_label(world: World) -> Non
     ("text", "message"),
     [
         ("image,car,person,weather\n0.png,1,2,sun\n", r"row 1: 'person' is '2', expected 0 or 1"),
-        ("image,car,person,weather\n0.png,1,,sun\n", r"row 1: 'person' is None, expected 0 or 1"),
+        (
+            "image,car,person,weather\n0.png,1,,sun\n",
+            r"row 1: 'person' is blank.* Write 0 .* `--class-column 'person'`",
+        ),
+        ("image,car,person\n0.png,-1.0,0\n1.png,0,1\n", r"row 1: 'car' is -1.0, so it is not known.*are. Audit one"),
+        ("image,car,person\n0.png,1,-1\n1.png,-1,1\n", r"column 'car' holds -1 and never 0. Write 0 .* CelebA"),
         ("image,car,person,weather\n0.png,yes,no,sun\n", r"column 'car' is string, expected 0 and 1"),
     ],
 )
@@ -366,6 +373,32 @@ def test_columns_of_labels_are_of_0_and_1(tmp_path: Path, text: str, message: st
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(SourceError, match=message):
         _ = opened(tmp_path / "t.csv", columns={"target_class": ["car", "person"]}).labels
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_images_of_which_a_label_is_not_known_are_in_no_number_of_it(world: World, kind: str) -> None:
+    """CheXpert writes −1 where a label is uncertain, and nothing where it is not mentioned: neither is a 0."""
+    unknown = np.arange(len(world.names)) % 5 < 2
+    cars = [[None, -1.0][n % 5] if unknown[n] else float(shown) for n, shown in enumerate(world.shows[:, 0])]
+    columns = {"Path": world.names, "car": cars, "person": world.shows[:, 1].astype(float), "weather": world.weather}
+    table, path = pa.table(columns), world.folder / f"chexpert.{kind}"
+    known = world.folder / f"known.{kind}"
+    for place, rows in ((path, table), (known, table.filter(pa.array(~unknown)))):
+        pa_csv.write_csv(rows, place) if kind == "csv" else pq.write_table(rows, place)
+    net = scores_of_colours(world.folder / "net.onnx", *EAGER_IN_FOG, CLASSES)
+    with pytest.raises(SourceError, match=r"row 1: 'car' is blank, so it is not known, and other labels of this row"):
+        drafted(path, f"onnx:{net}?preprocess=unit")
+    scores = {}
+    for place in (path, known):
+        draft = drafted(place, f"onnx:{net}?preprocess=unit", Choices(target_class="car"))
+        assert draft.fields["images"]["columns"]["target_class"] == ["car"]
+        fields = draft.fields | {"metric": "balanced_accuracy", "attributes": {"weather": WEATHER}}
+        run = c2b_ray.audit(fields, out=world.folder / f"run-{place.stem}", via="here")
+        compared = ["bias_class", "n", "correct", "accuracy", "accuracy_low", "accuracy_high", "phi", "verdict"]
+        scores[place] = run.scores.select(compared).to_pylist()
+        told = any(f"{unknown.sum()} rows have no target_class" in line for line in run.manifest["warnings"])
+        assert told == (place == path)
+    assert scores[path] == scores[known]
 
 
 def opened(path: Path, **images: Any) -> Any:
