@@ -48,8 +48,8 @@ def are_marks(column: pa.ChunkedArray) -> bool:
         values = _numbers(column.unique())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
-    said = {*values[~np.isnan(values)].tolist()} - {UNCERTAIN}
-    return bool(said) and said <= {0, 1}
+    known = {*values[~np.isnan(values)].tolist()} - {UNCERTAIN}
+    return bool(known) and known <= {0, 1}
 
 
 def has_several(field: pa.Field) -> bool:
