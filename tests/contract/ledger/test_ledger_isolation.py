@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ledgers import PLENTY, claimed, everything, member, submit
 
+from c2b_ray.config.endpoint import Quotas
 from c2b_ray.endpoint.ledger import audit_log, jobs, quotas, running, tables, tenants, uploads, webhooks
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.errors import RunError
@@ -47,6 +48,7 @@ class TestIsolation:
             "jobs.submitted_before": jobs.submitted_before(db, them, "k", "a"),
             "running.resized": running.resized(db, them, job_id, 9),
             "quotas.spend": quotas.spend(db, them, "0000-00-00", "9999-99-99"),
+            "quotas.refusal": quotas.refusal(db, them, tables.NewJob("c2b", {}, {}), Quotas(concurrent_jobs=1)),
             "uploads.get": uploads.get(db, them, upload.sha256),
             "uploads.page": uploads.page(db, them)[0],
             "uploads.remove": uploads.remove(db, them, upload.sha256),
