@@ -251,6 +251,7 @@ rows, which hold up the other threads too."""
 FAST_S = 0.2
 """Seconds of a batch up to which several are prepared at once: an interrupt loses what is answered out of order."""
 SMALL_BYTES = 10 * 2**20
+"""Bytes of prepared batches up to which they are prepared at once: those of all threads fit the caches."""
 
 
 class _Steps(Generic[R]):
@@ -263,25 +264,26 @@ class _Steps(Generic[R]):
 
     def answer(self, batches: Sequence[pa.Table], answers: Sequence[Future[pa.Table]]) -> None:
         """Sets the answer to each batch, in their order; of cancelled ones none is computed."""
-        begun: Sequence[Future[pa.Table]] = answers
+        unanswered = list(answers)
         try:
             started = time.monotonic()
             if answers[0].cancelled():
                 return
-            combined = batches[0] if len(batches) == 1 else pa.concat_tables(batches)
-            rows, first = prepared_in(self._clock, combined, self._job), 0
+            rows, first = prepared_in(self._clock, pa.concat_tables(batches), self._job), 0
             for batch, future in zip(batches, answers, strict=True):
                 if not future.set_running_or_notify_cancel():
                     return
                 with self._in_model, self._clock.at_work("threads", "model"):
                     answer = call_role(rows.slice(first, batch.num_rows), self._job, self._role)
                 future.set_result(answer)
-                first, begun = first + batch.num_rows, begun[1:]
-            several = time.monotonic() - started <= FAST_S * len(batches)
-            several &= rows.nbytes * BATCHES_AT_ONCE <= SMALL_BYTES * len(batches)
-            self.batches_at_once = BATCHES_AT_ONCE if several and self._job.prepare is not None else 1
+                unanswered.remove(future)
+                first += batch.num_rows
+            is_fast = time.monotonic() - started <= FAST_S * len(batches)
+            is_small = rows.nbytes * BATCHES_AT_ONCE <= SMALL_BYTES * len(batches)
+            is_prepared = self._job.prepare is not None
+            self.batches_at_once = BATCHES_AT_ONCE if is_prepared and is_fast and is_small else 1
         except BaseException as error:
-            for future in begun:
+            for future in unanswered:
                 with suppress(InvalidStateError):  # cancelled meanwhile
                     future.set_exception(error)
 

@@ -45,7 +45,7 @@ SEVERAL = {b"labels": b"several"}
 def are_marks(column: pa.ChunkedArray) -> bool:
     """Tells whether a column holds 0 and 1, and blanks or −1 where it is not known which."""
     try:
-        values = _numbers(column.unique())
+        values = numbers_of(column.unique())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
     known = {*values[~np.isnan(values)].tolist()} - {UNCERTAIN}
@@ -92,7 +92,7 @@ def joined_marks(columns: Sequence[pa.Array], names: Sequence[str], where: str, 
     marks, knowns = [], []
     for name, column in zip(names, columns, strict=True):
         try:
-            numbers = _numbers(column)
+            numbers = numbers_of(column)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise SourceError(
                 f"{where}: column {name!r} is {column.type}, expected 0 and 1: one for images that show it"
@@ -128,7 +128,7 @@ def _refuse_signs(column: pa.ChunkedArray, name: str, where: str) -> None:
     """Raises SourceError where a column holds −1 and never 0: CelebA's −1 says that an image does not show the label,
     and would be taken for what is not known."""
     try:
-        values = _numbers(column.unique())
+        values = numbers_of(column.unique())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # told with the row that holds the value
         return
     if UNCERTAIN in values and 0 not in values:
@@ -142,7 +142,7 @@ UNCERTAIN = -1
 """What CheXpert and others write where a label is not certain."""
 
 
-def _numbers(column: pa.Array) -> np.ndarray[Any, np.dtype[np.float64]]:
+def numbers_of(column: pa.Array) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Returns the numbers of a column, NaN where it is blank; 0 and 1 of False and True."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         column = pc.utf8_lower(pc.utf8_trim_whitespace(column))

@@ -35,7 +35,17 @@ from c2b_ray.steps.synonyms import Words, key
 from c2b_ray.storage import files, is_remote, resolve
 from c2b_ray.storage.confined import located, path_below
 from c2b_ray.storage.folders import is_image
-from c2b_ray.storage.labelled import IMAGE, SAMPLE, TARGET, LabelledTable, are_marks, class_names, labels_in
+from c2b_ray.storage.labelled import (
+    IMAGE,
+    SAMPLE,
+    TARGET,
+    UNCERTAIN,
+    LabelledTable,
+    are_marks,
+    class_names,
+    labels_in,
+    numbers_of,
+)
 from c2b_ray.storage.labelled_rows import LABEL, SPLITS, TABLES, FilesByName, Rows, open_rows
 from c2b_ray.storage.manifest import read_yaml
 from c2b_ray.storage.s3 import file_info
@@ -497,11 +507,18 @@ def _of_one_label(rows: Rows, column: str, classifier: Description) -> str | lis
     """Returns a column of classes, in a list where it says with 0 and 1 whether an image shows the label that it is
     called like. Raises ConfigError where its numbers would be taken for those of outputs that they are not."""
     forms = list(map(normalise, classifier.labels))
-    if normalise(column) not in forms or not are_marks(rows.columns([column])[column]):
+    if normalise(column) not in forms or not are_marks(marks := rows.columns([column])[column]):
         return column
     if classifier.head == "sigmoid":
         return [column.strip()]
     if len(forms) == 2 and forms[1] == normalise(column):  # 0 and 1 are the numbers of the outputs
+        if UNCERTAIN in numbers_of(marks.unique()):
+            raise ConfigError(
+                "--class-column",
+                f"{column!r} holds -1, and the classifier's labels ({_few(classifier.labels)}) exclude each other: 0 "
+                "and 1 stand for them. Leave the field blank where it is not known; write 0 where -1 says that an "
+                "image does not show it",
+            )
         return column
     raise ConfigError(
         "--class-column",
@@ -560,15 +577,17 @@ def _columns_of_files(rows: Rows, location: str, texts: Sequence[str]) -> list[s
     those of texts, else those of whole numbers."""
     numbers = [field.name for field in rows.schema if pa.types.is_integer(field.type)]
     by_name = FilesByName(resolve(location)[0], rows.folder)
-    result: list[str] = []
+
+    def name_files(column: pa.ChunkedArray) -> bool:
+        values = column.drop_null()[:SAMPLE].cast(pa.string()).to_pylist()
+        paths = {by_name.path_of(value) for value in values}
+        return bool(values) and None not in paths and len(paths) == len(set(values)) > len(values) / 2
+
     for columns in filter(None, (texts, numbers)):
         sample = next(iter(rows.each(list(columns))), pa.table({}))
-        for name in sample.column_names if not result else ():
-            values = sample[name].drop_null()[:SAMPLE].cast(pa.string()).to_pylist()
-            paths = {by_name.path_of(value) for value in values}
-            if values and None not in paths and len(paths) == len(set(values)) > len(values) / 2:
-                result.append(name)
-    return result
+        if result := [name for name in sample.column_names if name_files(sample[name])]:
+            return result
+    return []
 
 
 def _class_column(rows: Rows, location: str, image: str, labels: Sequence[str]) -> str | list[str]:

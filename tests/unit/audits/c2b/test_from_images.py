@@ -179,6 +179,23 @@ def test_a_column_of_0_and_1_of_one_label_is_no_column_of_numbers_of_outputs(tmp
         drafted(table, CONTROL, Choices(target_class="bus"))
 
 
+@pytest.mark.parametrize("unknown", [-1, ""])
+def test_a_column_of_0_and_1_is_the_numbers_of_two_outputs_where_it_is_called_like_the_second(tmp_path, unknown):
+    folder_of(tmp_path, bus=6)
+    table = table_of(
+        tmp_path / "t.csv", ["image", "sick"], [(f"bus/{n}.png", (0, 1, unknown)[n % 3]) for n in range(6)]
+    )
+    answers = table_of(
+        tmp_path / "answers.csv", ["key", "healthy", "sick"], [(f"bus/{n}.png", 0.4, 0.6) for n in range(6)]
+    )
+    if unknown == -1:
+        with pytest.raises(ConfigError, match=r"'sick' holds -1, .* Leave the field blank where it is not known"):
+            drafted(table, f"table:{answers}", Choices(target_class="sick"))
+    else:
+        draft = drafted(table, f"table:{answers}", Choices(target_class="sick"))
+        assert draft.fields["label_map"] == {"0": ["healthy"], "1": ["sick"]}
+
+
 def test_a_column_that_is_called_like_a_label_is_not_left_out_in_silence(tmp_path):
     folder_of(tmp_path / "photos", bus=3)
     rows = [(f"bus/{n}.png", n % 2, n == 1, n) for n in range(3)]
